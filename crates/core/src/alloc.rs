@@ -29,9 +29,9 @@ use crate::error::Error;
 use crate::node::draft::NodePlace;
 use crate::node::{Header, LINE};
 use crate::op::Op;
-use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, MOST_FREED, Span};
 use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, calls};
+use sherman_fabric::{Peer, WorkList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -196,10 +196,11 @@ impl Allocator {
             return Ok(());
         }
         if !full.is_empty() {
-            self.noting(op.call(server, calls::FreeSpans { spans: full }).await)?;
+            self.noting(op.call(Peer::Volume(server), calls::FreeSpans { spans: full }).await)?;
         }
         for _ in 0..MOST_FULL {
-            let spans = self.noting(op.call(server, calls::AllocSpans { class, count }).await)?;
+            let spans =
+                self.noting(op.call(Peer::Volume(server), calls::AllocSpans { class, count }).await)?;
             if !spans.iter().all(|span| is_sound(op, server, class, span)) {
                 return Err(calls::AllocSpans::UNEXPECTED.into());
             }

@@ -37,6 +37,9 @@ sherman_fabric::named! {
         Merge => "merge",
         /// No memory server has free memory. The operation waits for other clients to give some back.
         Memory => "memory",
+        /// A volume is closed: a backup took the place of its primary, and clients of the former table are
+        /// still being recovered.
+        VolumeClosed => "volume_closed",
     }
 }
 
@@ -58,6 +61,7 @@ impl Cause {
             Self::ValueChanged => "other clients keep changing the value",
             Self::Merge => "the nodes to merge keep changing",
             Self::Memory => "no memory server has free memory",
+            Self::VolumeClosed => "a volume stays closed (its former clients are still being recovered)",
         }
     }
 }

@@ -9,15 +9,17 @@ use crate::error::Error;
 use crate::lock::job::{Job, JobResult};
 use crate::lock::local::LocalLockTable;
 use crate::membership::{Membership, Participation, Pulse};
-use crate::node::{LINE, get_u64};
+use crate::node::LINE;
 use crate::redo::RedoSlots;
+use crate::replicas::Replicas;
 use crate::share::SharedReads;
 use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
 use crate::worker::Worker;
-use sherman_fabric::execute;
 use sherman_fabric::{Call, Caps, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Space, calls};
+use sherman_fabric::{Peer, execute};
 use sherman_layout::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
+use sherman_replica::VolumeTable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
@@ -71,12 +73,32 @@ pub struct ComputeServer {
     /// The incarnation of its id. Known once the compute server is active.
     incarnation: AtomicU32,
     pub(crate) end: End,
+    /// The copies of volumes; `None` without replication.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl ComputeServer {
     /// Reads every server's superblock through `endpoint`, and takes part in the cluster under the endpoint's
     /// identity. Costs one READ per server. Skips servers that the cluster has declared lost.
     pub async fn open<E: Endpoint>(endpoint: &E, options: ComputeOptions) -> Result<Arc<Self>, Error> {
+        Self::open_with(endpoint, options, None).await
+    }
+
+    /// Like [`ComputeServer::open`], for a cluster with replication: `table` is the table of volumes that the
+    /// endpoint uses, and that this identity uses until it ends (rule E).
+    pub async fn open_replicated<E: Endpoint>(
+        endpoint: &E,
+        options: ComputeOptions,
+        table: Arc<VolumeTable>,
+    ) -> Result<Arc<Self>, Error> {
+        Self::open_with(endpoint, options, Replicas::new(table)).await
+    }
+
+    async fn open_with<E: Endpoint>(
+        endpoint: &E,
+        options: ComputeOptions,
+        replicas: Option<Replicas>,
+    ) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
         let mut geometries: Vec<Geometry> = Vec::new();
@@ -124,10 +146,11 @@ impl ComputeServer {
             active: AtomicBool::new(false),
             incarnation: AtomicU32::new(0),
             end: End::default(),
+            replicas,
         }))
     }
 
-    /// Whether it may change memory. If so, server 0 knows that this client may have to be recovered.
+    /// Whether it may change memory. If so, control knows that this client may have to be recovered.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
@@ -199,6 +222,16 @@ impl ComputeServer {
         Ok(())
     }
 
+    /// Checks that a root word can be at `address`.
+    pub(crate) fn check_root_word(&self, address: GlobalAddress) -> Result<(), Error> {
+        let geometry = self.geometries.get(usize::from(address.server()));
+        // The geometry of a lost server is that of another one, whose root table has the same place.
+        if geometry.is_some_and(|geometry| geometry.is_root_word(address.offset())) {
+            return Ok(());
+        }
+        Err(Error::Corrupt { address, invariant: "I53: a catalog entry names a root word of a volume" })
+    }
+
     /// Whether a memory server's answer names memory that it has.
     pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
         within(offset, bytes, self.memory_bytes(server))
@@ -213,7 +246,7 @@ impl ComputeServer {
         self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
     }
 
-    /// One server's geometry, or server 0's if there is no such server.
+    /// One volume's geometry, or volume 0's if there is no such server.
     pub fn geometry_of(&self, server: u16) -> &Geometry {
         self.geometries.get(usize::from(server)).unwrap_or(&self.geometry)
     }
@@ -280,39 +313,35 @@ impl ComputeServer {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Lets this compute server change memory. It asks server 0 for a redo area, and then every other server.
-    /// From then on server 0 knows that it may have to recover this client (I43). Before that the client
-    /// takes no lane and no span. So it may leave or die at any moment, and its id is free at once.
+    /// Lets this compute server change memory. It tells control, which from then on has it recovered if it
+    /// dies (I43). Then it asks every volume for a redo area. Before that the client takes no lane and no
+    /// span. So it may leave or die at any moment, and its id is free at once.
     ///
-    /// Costs a READ and two rounds of requests, once. The first change activates by itself. Call this earlier
+    /// Costs two rounds of requests, once. The first change activates by itself. Call this earlier
     /// so that the first change costs no more than later ones.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if a server has no room for a redo area.
+    /// [`Error::OutOfMemory`] if a volume has no room for a redo area.
     pub async fn activate(&self) -> Result<(), Error> {
         if self.compute.is_active() {
             return Ok(());
         }
         let op = self.op();
+        // Every change activates first, so it waits here for volumes that are closed.
+        op.await_open().await?;
         let redo = self.compute.techniques().redo;
-        let areas = |servers: std::ops::Range<u16>| servers.map(|server| (server, calls::RedoArea)).collect();
-        let geometry = *self.compute.geometry();
-        let mut list = self.endpoint.list(0);
-        let read = list.read(Space::Host, geometry.member_entry(self.compute.client()), 8);
-        let list = op.execute(list).await?;
-        self.compute.incarnation.store((get_u64(list.bytes(read), 0) >> 32) as u32, Ordering::Relaxed);
-        self.endpoint.recycle(list);
-        for servers in [0..1, 1..if redo { self.endpoint.servers() } else { 1 }] {
-            for (server, answer) in servers.clone().zip(op.call_all(areas(servers)).await) {
-                match answer {
-                    Ok(area) if !self.compute.is_memory(server, area.offset, area.bytes) => {
-                        return Err(calls::RedoArea::UNEXPECTED.into());
-                    }
-                    Ok(area) if redo => self.compute.redo.open(server, area.offset, area.bytes),
-                    Ok(_) => {}
-                    Err(FabricError::ServerLost { .. }) if server != 0 => {}
-                    Err(error) => return Err(error.into()),
+        let incarnation = op.call(Peer::Control, calls::Activate).await?;
+        self.compute.incarnation.store(incarnation, Ordering::Relaxed);
+        let volumes = 0..if redo { self.endpoint.servers() } else { 0 };
+        let areas = volumes.clone().map(|volume| (Peer::Volume(volume), calls::RedoArea)).collect();
+        for (volume, answer) in volumes.zip(op.call_all(areas).await) {
+            match answer {
+                Ok(area) if !self.compute.is_memory(volume, area.offset, area.bytes) => {
+                    return Err(calls::RedoArea::UNEXPECTED.into());
                 }
+                Ok(area) => self.compute.redo.open(volume, area.offset, area.bytes),
+                Err(FabricError::ServerLost { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         self.compute.active.store(true, Ordering::Release);
@@ -343,7 +372,8 @@ fn check_server(
     }
     let fixed = |superblock: &Superblock| {
         let geometry = &superblock.geometry;
-        (geometry.lock, geometry.redo_slot_bytes, geometry.chunk_bytes, geometry.lease_nanos)
+        let roots = (geometry.root_offset, geometry.catalog_capacity);
+        (geometry.lock, roots, geometry.redo_slot_bytes, geometry.chunk_bytes, geometry.lease_nanos)
     };
     if fixed(found) != fixed(first) {
         return Err(Error::Unsupported { what: "memory servers with different geometries" });

@@ -11,6 +11,11 @@
 //! | held by the client | holds the bytes of the WRITE | the change happened |
 //! | held by the client | does not | the change did not happen |
 //!
+//! With replication a list for several copies says how far it got ([`FabricError::CopyFailed`]). If the table
+//! has changed since, that decides (rule E3, [`judge`]): the change happened if the new primary completed the
+//! list, and did not if no surviving copy was posted any of it. So the loss of one host leaves no doubt to a
+//! client that keeps its lease. On a promoted copy lanes say nothing: they were lost with the former primary.
+//!
 //! The operation keeps what is needed for this as a [`Doubt`], and registers it with its compute server too.
 //! When the process has joined the cluster again, it passes the doubts of its former identity to
 //! [`Worker::settle_doubts`], which gives each its [`Fate`]. The operation waits for that.
@@ -19,7 +24,8 @@ use crate::compute::ComputeServer;
 use crate::error::Error;
 use crate::op::Op;
 use crate::worker::Worker;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Progress};
+use sherman_replica::{Judgement, VolumeEntry, VolumeTable, judge};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -34,14 +40,17 @@ pub enum Fate {
     Unknown,
 }
 
-/// A change of one line whose outcome is unknown.
+/// A change whose outcome is unknown.
 #[derive(Debug)]
 pub struct Doubt {
     node: GlobalAddress,
     lane: u32,
     /// Offset of the bytes in the memory of the node's server.
     offset: u64,
+    /// Empty if the change is not one line, or if lane and line do not show what happened.
     bytes: Vec<u8>,
+    /// The copies of the node's volume, and how far the list got that decides the change.
+    progress: Option<(VolumeEntry, Progress)>,
     fate: Mutex<Waiting>,
 }
 
@@ -52,6 +61,11 @@ struct Waiting {
 }
 
 impl Doubt {
+    /// The doubt of a change that only the progress of its list can decide.
+    fn by_progress(node: GlobalAddress, progress: Option<(VolumeEntry, Progress)>) -> Self {
+        Self { node, lane: 0, offset: 0, bytes: Vec::new(), progress, fate: Mutex::default() }
+    }
+
     /// The node that the change was for.
     pub fn node(&self) -> GlobalAddress {
         self.node
@@ -67,9 +81,19 @@ impl Doubt {
         self.offset
     }
 
-    /// The bytes of the WRITE, inside one line.
+    /// The bytes of the WRITE, inside one line. Empty if they do not show what happened.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// What the table `now` says about the change (E3); `None` if it says nothing.
+    pub(crate) fn judged(&self, now: &VolumeTable) -> Option<Fate> {
+        let (former, progress) = self.progress.as_ref()?;
+        match judge(former, now, self.node.server(), *progress) {
+            Judgement::Happened => Some(Fate::Done),
+            Judgement::NotHappened => Some(Fate::NotDone),
+            Judgement::Unknown => None,
+        }
     }
 
     fn locked(&self) -> MutexGuard<'_, Waiting> {
@@ -148,21 +172,49 @@ impl<E: Endpoint> Op<'_, E> {
         bytes: &[u8],
     ) -> Error {
         let compute: &ComputeServer = &self.worker.compute;
-        let error = self.after_post(source);
+        let progress = compute.progress_of(&source);
+        if self.is_unposted() {
+            return source.into();
+        }
+        let error = Error::after_post(source);
         // Without the local lock another thread may have taken the lane since, and changed the line again.
         let alone = compute.techniques().hierarchical;
         if matches!(error, Error::OutcomeUnknown { .. }) && compute.is_terminated() && alone {
-            let doubt = Arc::new(Doubt {
+            self.doubt(Doubt {
                 node,
                 lane: compute.lane(node),
                 offset: node.offset() + from as u64,
                 bytes: bytes.to_vec(),
+                progress,
                 fate: Mutex::default(),
             });
-            compute.end.doubts.add(&doubt);
-            self.set_doubt(doubt);
+        } else if progress.is_some() {
+            self.doubt(Doubt::by_progress(node, progress));
         }
         error
+    }
+
+    /// Records how far the list of a change got, if the list was for several copies.
+    #[cold]
+    pub(crate) fn note_progress(&self, source: &FabricError) {
+        if let FabricError::CopyFailed { server, .. } = *source {
+            let progress = self.worker.compute.progress_of(source);
+            self.doubt(Doubt::by_progress(GlobalAddress::new(server, 0), progress));
+        }
+    }
+
+    fn doubt(&self, doubt: Doubt) {
+        let doubt = Arc::new(doubt);
+        self.worker.compute.end.doubts.add(&doubt);
+        self.set_doubt(doubt);
+    }
+}
+
+impl ComputeServer {
+    /// The copies that a failed list was for, and how far it got.
+    fn progress_of(&self, error: &FabricError) -> Option<(VolumeEntry, Progress)> {
+        let FabricError::CopyFailed { server, progress } = *error else { return None };
+        Some((*self.volumes()?.volume(server)?, progress))
     }
 }
 
@@ -174,12 +226,25 @@ impl<E: Endpoint> Worker<E> {
     /// Only the first recoverer of `former` can determine outcomes, because an earlier one may have freed the
     /// lanes. If another client was first, the fates stay unknown.
     pub async fn settle_doubts(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) {
+        former.hand_over();
         // If this fails in the middle, the remaining doubts stay unknown, and other clients recover the
         // former identity.
-        let _ = self.succeed(former, doubts).await;
+        let settled = self.succeed(former, doubts).await.unwrap_or_default();
+        // W5: until the volumes are open, a reader may still return what was there before.
+        if !settled.is_empty() && self.may_acknowledge().await {
+            settled.iter().for_each(|doubt| doubt.settle(Fate::Done));
+        }
         for doubt in doubts {
             doubt.settle(Fate::Unknown);
         }
+    }
+}
+
+impl<E: Endpoint> Worker<E> {
+    /// Waits until the volumes are open. Returns whether they are.
+    async fn may_acknowledge(&self) -> bool {
+        seam!(replicas::acknowledges_closed());
+        self.op().await_open().await.is_ok()
     }
 }
 
@@ -189,7 +254,8 @@ mod tests {
 
     fn doubt() -> Arc<Doubt> {
         let node = GlobalAddress::new(1, 4096);
-        Arc::new(Doubt { node, lane: 7, offset: 4160, bytes: vec![1, 2, 3], fate: Mutex::default() })
+        let (bytes, fate) = (vec![1, 2, 3], Mutex::default());
+        Arc::new(Doubt { node, lane: 7, offset: 4160, bytes, progress: None, fate })
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::compute::ComputeServer;
 use crate::doubt::{Doubt, Doubts};
 use crate::error::Error;
 use sherman_fabric::FabricError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -15,6 +16,8 @@ pub(crate) struct End {
     reason: OnceLock<FabricError>,
     /// Changes whose outcome it does not know.
     pub(crate) doubts: Doubts,
+    /// Whether the process has another identity, which recovers this one.
+    succeeded: AtomicBool,
 }
 
 impl End {
@@ -25,6 +28,22 @@ impl End {
 }
 
 impl ComputeServer {
+    /// Whether this identity has ended, and its keeper renews its lease all the same (E2, E3). It waits for
+    /// the table that will say what became of its changes. Until then no other client may recover it.
+    pub(crate) fn awaits_table(&self) -> bool {
+        let lost = matches!(
+            self.end.reason.get(),
+            Some(FabricError::Disconnected { .. } | FabricError::CopyFailed { .. })
+        );
+        self.replicas.is_some() && lost && !self.end.succeeded.load(Ordering::Acquire)
+    }
+
+    /// Notes that the process has another identity, which recovers this one.
+    pub(crate) fn hand_over(&self) {
+        self.end.succeeded.store(true, Ordering::Release);
+        self.membership.wake_keeper();
+    }
+
     /// Ends this identity. For a caller that has learnt that the identity cannot continue.
     pub fn end(&self) {
         self.terminate();

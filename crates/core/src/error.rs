@@ -174,7 +174,11 @@ impl Error {
     pub fn ends_identity(&self, client: ComputeId) -> bool {
         match self {
             Self::Fenced { .. }
-            | Self::Fabric(FabricError::Disconnected { .. } | FabricError::Fenced { .. }) => true,
+            | Self::Fabric(
+                FabricError::Disconnected { .. }
+                | FabricError::Fenced { .. }
+                | FabricError::CopyFailed { .. },
+            ) => true,
             Self::Refused(Refusal::NotAMember { client: named } | Refusal::Fenced { client: named }) => {
                 *named == client
             }
@@ -186,7 +190,7 @@ impl Error {
 impl From<FabricError> for Error {
     fn from(error: FabricError) -> Self {
         match error {
-            FabricError::Fenced { client } => Self::Fenced { client },
+            FabricError::Fenced { client } | FabricError::EpochEnded { client } => Self::Fenced { client },
             FabricError::ServerLost { server } => Self::ServerLost { server },
             FabricError::OwnerStalled { client } => Self::OwnerStalled { client },
             FabricError::Unsupported { what } => Self::Unsupported { what },

@@ -15,6 +15,7 @@
 //! | [`redo`] | redo records of clients that may die | not in it |
 //! | [`doubt`] | changes whose outcome is unknown | not in it |
 //! | [`recovery`] | leases, and repairing what dead clients left behind | not in it |
+//! | `replicas` | volumes in several copies: closed volumes, leases of readers | not in it |
 //! | [`audit`] | finding damage in the whole cluster | not in it |
 //! | [`compute`], [`worker`], [`op`], [`session`] | a compute server, its threads, their operations | |
 //! | [`techniques`] | every part switchable | §5.2 |
@@ -40,6 +41,7 @@ pub mod node;
 pub mod op;
 pub mod recovery;
 pub mod redo;
+mod replicas;
 pub mod root;
 pub mod session;
 mod share;

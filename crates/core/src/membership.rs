@@ -54,14 +54,14 @@ pub(crate) struct Membership {
 pub(crate) struct Suspects {
     /// Members that operations wait for.
     awaited: BTreeSet<ComputeId>,
-    /// Members that server 0 named, or that an earlier batch of the recoverer left.
+    /// Members that control named, or that an earlier batch of the recoverer left.
     named: BTreeSet<ComputeId>,
 }
 
 impl Suspects {
-    /// The members to ask server 0 about at `now`. `look_again` has the members that were alive at the last
+    /// The members to ask control about at `now`. `look_again` has the members that were alive at the last
     /// request, and the time when their lease runs out. Operations may name such a member thousands of times
-    /// a second, so it is asked about again only at that time. If server 0 names it, its lease has ended
+    /// a second, so it is asked about again only at that time. If control names it, its lease has ended
     /// earlier.
     pub(crate) fn due(self, look_again: &mut BTreeMap<ComputeId, u64>, now: u64) -> BTreeSet<ComputeId> {
         let mut due = self.named;
@@ -152,7 +152,13 @@ impl Membership {
     /// there that no client cleans up (I40).
     pub(crate) fn is_fatal(error: &FabricError) -> bool {
         seam!(membership::is_fatal(error));
-        matches!(error, FabricError::Fenced { .. } | FabricError::Disconnected { .. })
+        matches!(
+            error,
+            FabricError::Fenced { .. }
+                | FabricError::Disconnected { .. }
+                | FabricError::CopyFailed { .. }
+                | FabricError::EpochEnded { .. }
+        )
     }
 
     /// Records a suspect for the recoverer.
@@ -225,6 +231,11 @@ impl Membership {
     /// Sets the waker of the recoverer, which is woken when there is a suspect.
     pub(crate) fn set_recoverer(&self, waker: &Waker) {
         *lock(&self.recoverer) = Some(waker.clone());
+    }
+
+    /// Wakes the keeper.
+    pub(crate) fn wake_keeper(&self) {
+        wake(&self.keeper);
     }
 
     /// Wakes the recoverer.
@@ -342,7 +353,7 @@ mod tests {
         }
         assert_eq!(due(&[], &[], 100), [one], "its lease has run out by now");
         assert_eq!(due(&[one, other], &[], 110), [other]);
-        assert_eq!(due(&[], &[one], 120), [one], "server 0 names it");
+        assert_eq!(due(&[], &[one], 120), [one], "control names it");
         assert_eq!(due(&[one, other], &[], 209), []);
         assert_eq!(due(&[], &[], 210), [other]);
     }

@@ -127,13 +127,13 @@ mutants! {
     FreedTwice "freed-twice" "a place is added to the free places although the scan of its new span may have \
                               found it"
     SpanBackEarly "span-back-early" "a span goes back while a node is being made in it"
-    ActiveUnknown "active-unknown" "a client takes lanes and spans before server 0 knows that it is active"
+    ActiveUnknown "active-unknown" "a client takes lanes and spans before control knows that it is active"
     LoadWaits "load-waits" "a load waits for a redo slot without a check that its tree still exists"
     DropLeftFirst "drop-left-first" "of two nodes that one separator leads to, a drop frees the left one \
                                      first"
     FreedAsMerged "freed-as-merged" "a drop that is repeated takes nodes that it has freed for merged ones"
     EndedNotReplayed "ended-not-replayed" "records about a dropped tree are not replayed"
-    FenceLeft "fence-left" "an id is retired on server 0 alone"
+    FenceLeft "fence-left" "an id is freed though volumes still have its fence"
     TerminatedRenews "terminated-renews" "a compute server whose identity has ended goes on renewing its \
                                           lease"
     PrivateLoss "private-loss" "a client skips a memory server that only this client cannot reach, and \
@@ -144,9 +144,20 @@ mutants! {
     StaleVerdict "stale-verdict" "a recovery uses a verdict that is older than another recovery of the same \
                                   member"
     DropWithoutLane "drop-without-lane" "a drop replaces the root word without holding the root's lane"
+    RootOverRoot "root-over-root" "a client gives a new tree its first leaf whatever the root word holds"
     LoadClears "load-clears" "a bulk load clears the leaves of a tree that it found empty a moment before"
     ExpiredUnnoticed "expired-unnoticed" "no client recovers members that others wait for or whose lease \
                                           expired"
+
+    LeaseUnchecked "lease-unchecked" "a reader does not look at its lease"
+    ClosedUsed "closed-used" "operations use a volume that is closed"
+    CopiesNotCompared "copies-not-compared" "recovery does not compare the copies of what a dead client left"
+    LeaseCheckedOnce "lease-checked-once" "a client looks at its lease once, not after each operation began"
+    AcknowledgedClosed "acknowledged-closed" "a change that survived its primary is acknowledged while the \
+                                              volume is closed"
+    LostLanesBelieved "lost-lanes-believed" "recovery judges a split by the lanes of a promoted copy"
+    RootsNotCompared "roots-not-compared" "recovery does not compare the root words of copies"
+    RecordsNotCopied "records-not-copied" "recovery does not give the primary the records that it lacks"
 }
 
 impl Mutant {

@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use sherman_fabric::control::Renewal;
 use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, calls};
-use sherman_fabric::{Tally, WorkList, call, execute};
+use sherman_fabric::{Peer, Tally, WorkList, call, execute};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -91,12 +91,17 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// Creates an operation that is part of the recovery of another member. It may take lanes although its
-    /// compute server has no redo area: server 0 knows this compute server as a recoverer (I43).
+    /// compute server has no redo area: control knows this compute server as a recoverer (I43).
     pub(crate) fn to_recover(worker: &'w Worker<E>, timeout: Duration) -> Self {
         Self { recovers: true, ..Self::new(worker, timeout) }
     }
 
-    /// Whether server 0 knows that this compute server may have to be recovered, so that it may take lanes.
+    /// Whether it is part of a recovery.
+    pub(crate) fn recovers(&self) -> bool {
+        self.recovers
+    }
+
+    /// Whether control knows that this compute server may have to be recovered, so that it may take lanes.
     pub(crate) fn may_take_lanes(&self) -> bool {
         seam!(membership::may_take_lanes());
         self.recovers || self.worker.compute.is_active()
@@ -155,7 +160,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
     /// Returns the error of a change whose list failed: outcome unknown, unless the list was not even posted.
     #[cold]
     pub(crate) fn after_post(&self, source: FabricError) -> Error {
-        if self.unposted.get() { source.into() } else { Error::after_post(source) }
+        if self.unposted.get() {
+            return source.into();
+        }
+        self.note_progress(&source);
+        Error::after_post(source)
     }
 
     pub(crate) fn set_doubt(&self, doubt: Arc<Doubt>) {
@@ -221,11 +230,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// Sends one control request.
-    pub(crate) async fn call<C: Call>(&self, server: u16, request: C) -> Result<C::Reply, FabricError> {
+    pub(crate) async fn call<C: Call>(&self, peer: Peer, request: C) -> Result<C::Reply, FabricError> {
         let answer =
-            call(self.endpoint(), server, request, &self.counters).await.map_err(|error| match error {
-                // A server that does not know this compute server has removed it, or knows that it is
-                // declared dead.
+            call(self.endpoint(), peer, request, &self.counters).await.map_err(|error| match error {
+                // A peer that does not know this compute server has removed it, or knows that it is declared
+                // dead.
                 FabricError::Refused(Refusal::NotAMember { client } | Refusal::Fenced { client })
                     if client == self.endpoint().client() =>
                 {
@@ -233,16 +242,22 @@ impl<'w, E: Endpoint> Op<'w, E> {
                 }
                 error => error,
             });
-        answer.inspect_err(|error| self.worker.compute.note_failure(error))
+        answer.inspect_err(|error| {
+            if peer == Peer::Control && matches!(error, FabricError::ServerLost { .. }) {
+                // Without the control state no client can renew its lease.
+                self.worker.compute.terminate();
+            }
+            self.worker.compute.note_failure(error);
+        })
     }
 
     /// Sends several control requests, a few in flight at once. Returns the answers in the order of the
     /// requests.
     pub(crate) async fn call_all<C: Call>(
         &self,
-        requests: Vec<(u16, C)>,
+        requests: Vec<(Peer, C)>,
     ) -> Vec<Result<C::Reply, FabricError>> {
-        let calls = requests.into_iter().map(|(server, request)| Box::pin(self.call(server, request)));
+        let calls = requests.into_iter().map(|(peer, request)| Box::pin(self.call(peer, request)));
         let mut waiting = calls.enumerate().fuse();
         let (mut flying, mut answers) = (Vec::new(), Vec::new());
         std::future::poll_fn(|cx| {
@@ -282,7 +297,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
     pub(crate) async fn await_memory(&self) -> Result<(), Error> {
         let lease = self.worker.compute.geometry().lease_nanos;
         if self.hungry_until.get().is_none() {
-            let Renewal { expired, short } = self.call(0, calls::Short).await?;
+            let Renewal { expired, short } = self.call(Peer::Control, calls::Short).await?;
             if !short {
                 return Err(Error::OutOfMemory);
             }

@@ -39,6 +39,8 @@ use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RDO2");
 const HEADER: usize = 80;
+/// The most pieces of a record.
+const MOST_PIECES: u8 = 8;
 /// The bytes that clear a record: they overwrite its magic, owner, kind and number of pieces, one word.
 pub(crate) const CLEARED: [u8; 8] = [0; 8];
 
@@ -233,6 +235,27 @@ impl Record {
         })
     }
 
+    /// The record of `owner` that a slot held before it was cleared, if the slot held one. Clearing
+    /// overwrites only the first word: the checksum tells which kind and number of pieces were there.
+    pub(crate) fn revive(slot: &[u8], owner: ComputeId) -> Option<Self> {
+        if slot.len() < HEADER || get_u64(slot, 0) != 0 {
+            return None;
+        }
+        let len = get_u32(slot, 16) as usize;
+        if !(HEADER..=slot.len()).contains(&len) {
+            return None;
+        }
+        let mut record = slot[..len].to_vec();
+        put_u32(&mut record, 0, MAGIC);
+        put_u16(&mut record, 4, owner.0);
+        (1..=7).flat_map(|kind| (0..=MOST_PIECES).map(move |pieces| (kind, pieces))).find_map(
+            |(kind, pieces)| {
+                (record[6], record[7]) = (kind, pieces);
+                Self::decode(&record)
+            },
+        )
+    }
+
     /// The length of the record of `owner` that may begin with this line, if there may be one.
     pub(crate) fn length(line: &[u8], owner: ComputeId, slot_bytes: u32) -> Option<u32> {
         let len = get_u32(line, 16);
@@ -401,7 +424,8 @@ mod tests {
 
     fn record() -> Record {
         let spec = TreeSpec { format: 1, key_len: 8, value_len: 9, leaf_bytes: 1024, internal_bytes: 2048 };
-        let tree = TreeInfo { id: 77, name: "t".to_owned(), spec, types: None, root_word: 0 };
+        let tree =
+            TreeInfo { id: 77, name: "t".to_owned(), spec, types: None, root_word: GlobalAddress::NULL };
         Record {
             made: GlobalAddress::new(1, 4096),
             made_version: 7,

@@ -11,7 +11,7 @@
 use crate::cluster::Membership;
 use crate::gate::Drain;
 use crate::server::Asker;
-use sherman_fabric::{FabricError, Request, Response};
+use sherman_fabric::{FabricError, Peer, Request, Response};
 
 /// A control request in progress.
 #[derive(Debug)]
@@ -22,29 +22,30 @@ pub(crate) enum Call {
     Stopping(Drain, Response),
     /// The servers hear of it only when these lists have ended, because then the id may be issued again.
     Leaving(Drain),
-    /// Server 0 hears of it only when these lists have ended, because then a recoverer may take over the
-    /// member's state.
+    /// The control state hears of it only when these lists have ended, because then a recoverer may take over
+    /// the member's state.
     Departing(Drain),
     /// The caller never gets the answer, because the member has halted.
     Never,
 }
 
 impl Call {
-    /// Sends `request` to `server` in the name of the member.
-    pub(crate) fn begin(membership: &Membership, server: u16, request: &Request) -> Self {
-        Self::try_begin(membership, server, request).unwrap_or_else(|error| Self::Answered(Err(error)))
+    /// Sends `request` to `peer` in the name of the member.
+    pub(crate) fn begin(membership: &Membership, peer: Peer, request: &Request) -> Self {
+        Self::try_begin(membership, peer, request).unwrap_or_else(|error| Self::Answered(Err(error)))
     }
 
-    fn try_begin(membership: &Membership, server: u16, request: &Request) -> Result<Self, FabricError> {
+    fn try_begin(membership: &Membership, peer: Peer, request: &Request) -> Result<Self, FabricError> {
         let Membership { cluster, member } = membership;
+        let server = peer.server();
         let handler = cluster.server(server)?;
         let flag = member.flag(server);
         if flag.is_over() {
             return Err(FabricError::Fenced { client: member.client });
         }
         match *request {
-            Request::Leave if server == 0 => return Ok(Self::Leaving(member.leave())),
-            Request::Depart if server == 0 => return Ok(Self::Departing(member.leave())),
+            Request::Leave if peer == Peer::Control => return Ok(Self::Leaving(member.leave())),
+            Request::Depart if peer == Peer::Control => return Ok(Self::Departing(member.leave())),
             _ => {}
         }
         handler.handle(

@@ -9,7 +9,8 @@ use crate::memory::Region;
 use crate::server::{Asker, Server};
 use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
 use sherman_fabric::{
-    Call, Caps, ComputeId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, calls,
+    Call, Caps, ComputeId, Fabric, FabricError, FenceMode, GlobalAddress, Peer, Refusal, Request, Response,
+    calls,
 };
 use sherman_layout::FormatOptions;
 use std::collections::BTreeMap;
@@ -166,22 +167,22 @@ impl EmbeddedCluster {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
-    /// Tells every server that `member` leaves. Server 0 comes last, because then the id may be issued again.
+    /// Tells every volume that `member` leaves, and then the control state, which may issue the id again.
     /// Stops at the first refusal: then the recoverer of `member` does the rest.
     pub(crate) fn say_goodbye(&self, member: &Member) -> Result<Response, FabricError> {
-        let mut answer = Ok(Response::Done);
-        for server in (0..self.servers()).rev() {
-            answer = Ok(self.tell(member, server, &Request::Leave)?);
+        for volume in (0..self.servers()).rev() {
+            self.tell(member, Peer::Volume(volume), &Request::Release)?;
         }
-        answer
+        self.tell(member, Peer::Control, &Request::Leave)
     }
 
-    /// Tells server 0 that `member` departs.
+    /// Tells the control state that `member` departs.
     pub(crate) fn depart(&self, member: &Member) -> Result<Response, FabricError> {
-        self.tell(member, 0, &Request::Depart)
+        self.tell(member, Peer::Control, &Request::Depart)
     }
 
-    fn tell(&self, member: &Member, server: u16, request: &Request) -> Result<Response, FabricError> {
+    fn tell(&self, member: &Member, peer: Peer, request: &Request) -> Result<Response, FabricError> {
+        let server = peer.server();
         let asker = Asker::Leaver(member, member.flag(server));
         self.server(server)?.handle(asker, request, || self.now(), |_, response| response)
     }

@@ -14,8 +14,8 @@ use crate::verbs;
 use sherman_executor::{Driver, Timers};
 use sherman_fabric::tickets::{NO_ROOM, NOT_A_CALL, NOT_A_LIST, Outcomes, TicketKind, kind, unknown};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
-    WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Peer, Request, Response, Space,
+    Ticket, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -113,12 +113,12 @@ impl EmbeddedEndpoint {
 
     /// Handles a request of a halted member. If it is the first action after the halt, it may be sent. It is
     /// never answered.
-    fn ask_in_vain(&self, server: u16, request: &Request) -> Call {
+    fn ask_in_vain(&self, peer: Peer, request: &Request) -> Call {
         if let Some(mut random) = self.last_act()
             && may_be_last(request)
             && random.below(2) == 0
         {
-            drop(Call::begin(&self.membership, server, request));
+            drop(Call::begin(&self.membership, peer, request));
         }
         Call::Never
     }
@@ -228,15 +228,15 @@ impl Endpoint for EmbeddedEndpoint {
         self.flight.borrow_mut().forget(ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         // As for lists: without room the request is not sent.
         if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
         let call = if self.membership.member.is_halted() {
-            self.ask_in_vain(server, &request)
+            self.ask_in_vain(peer, &request)
         } else {
-            Call::begin(&self.membership, server, &request)
+            Call::begin(&self.membership, peer, &request)
         };
         self.flight.borrow_mut().others.put(Other::Call(call))
     }

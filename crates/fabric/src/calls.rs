@@ -97,14 +97,15 @@ macro_rules! calls {
 
 calls! {
     Join -> ComputeId = Response::Joined { client } => client;
+    Activate -> u32 = Response::Active { incarnation } => incarnation;
+    Release -> () = Response::Done => ();
     Leave -> () = Response::Done => ();
     AllocSpans { class: ChunkClass, count: u16 } -> Vec<Span> = Response::Spans(spans) => spans;
     FreeSpans { spans: Vec<(u64, bool)> } -> () = Response::Done => ();
     SpansOf { client: ComputeId, from: u64 } -> Vec<Span> = Response::Spans(spans) => spans;
     RedoArea -> Extent = Response::RedoArea(area) => area;
-    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes>, id: u32, root: u64 } -> CatalogReply
+    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes> } -> CatalogReply
         = Response::Tree(tree) => tree;
-    NewTreeId -> u32 = Response::TreeId { id } => id;
     OpenTree { name: String } -> CatalogReply = Response::Tree(tree) => tree;
     ListTrees -> Vec<TreeInfo> = Response::Trees(trees) => trees;
     DropTree { name: String, id: u32 } -> () = Response::Done => ();
@@ -117,11 +118,13 @@ calls! {
     Condemn { client: ComputeId } -> () = Response::Done => ();
     Succeed { client: ComputeId, incarnation: u32 } -> Verdict = Response::Verdict(verdict) => verdict;
     Retire { client: ComputeId } -> () = Response::Done => ();
+    FreeId { client: ComputeId } -> () = Response::Done => ();
     Relieve { client: ComputeId } -> () = Response::Done => ();
     Members -> Vec<MemberInfo> = Response::Members(members) => members;
     Servers -> Vec<ServerInfo> = Response::Servers(servers) => servers;
     DeclareLost { server: u16 } -> () = Response::Done => ();
     Stats -> ServerStats = Response::Stats(stats) => *stats;
+    Volumes -> Vec<u8> = Response::Volumes(table) => table;
 }
 
 #[cfg(test)]

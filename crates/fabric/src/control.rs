@@ -1,9 +1,12 @@
-//! The few requests that a memory server's CPU answers: memory, membership and the catalog. Everything else
-//! is verbs.
+//! The few requests that CPUs answer: about memory, membership and the catalog. Everything else is verbs.
+//!
+//! A request goes to one [`Peer`]. Each *volume* answers requests about its own memory. The *control state*
+//! answers requests about members, leases, servers and the catalog, which exist once in a cluster.
 //!
 //! [`Request`] and [`Response`] are the words of the wire. [`calls`](crate::calls) pairs each request with
 //! the type of its reply.
 
+use crate::address::GlobalAddress;
 use crate::stats::ServerStats;
 use crate::tree_types::TreeTypes;
 use std::fmt;
@@ -20,6 +23,35 @@ impl ComputeId {
 impl fmt::Display for ComputeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
+    }
+}
+
+/// The receiver of a control request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Peer {
+    /// The control state of the cluster: members, leases, the catalog and the table of servers.
+    Control,
+    /// A volume: the memory that the server number of a [`GlobalAddress`] names.
+    Volume(u16),
+}
+
+impl Peer {
+    /// The memory server whose CPU answers. Every backend keeps the control state beside volume 0.
+    #[inline]
+    pub const fn server(self) -> u16 {
+        match self {
+            Self::Control => 0,
+            Self::Volume(volume) => volume,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Control => f.write_str("control"),
+            Self::Volume(volume) => write!(f, "volume {volume}"),
+        }
     }
 }
 
@@ -62,20 +94,26 @@ pub struct TreeInfo {
     pub spec: TreeSpec,
     /// The types of its keys and values. `None` if its creator gave none.
     pub types: Option<TreeTypes>,
-    /// The root word's offset in server 0's host memory.
-    pub root_word: u64,
+    /// The address of its root word, in the root table of a volume.
+    pub root_word: GlobalAddress,
 }
 
 /// A control request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// To server 0: become a member. The answer is [`Response::Joined`].
+    /// To control: become a member. The answer is [`Response::Joined`].
     Join,
-    /// To server 0: stop being a member. The id may be issued again. To any other server, before that: give
-    /// up the redo area and the spans there.
+    /// To control: the sender is about to own memory, so it must be recovered if it dies. The answer is
+    /// [`Response::Active`]. A client sends this before it takes its first lane, span or redo area. So a
+    /// member that did not send it owns nothing and needs no recovery, unless it recovers others (I43).
+    Activate,
+    /// To a volume, from a client that leaves: give up the redo area and the spans there.
+    Release,
+    /// To control, after a [`Request::Release`] on every volume: stop being a member. The id may be issued
+    /// again.
     Leave,
-    /// To any server: allocate up to `count` spans, at least one. The sender then owns them. The answer is
+    /// To a volume: allocate up to `count` spans, at least one. The sender then owns them. The answer is
     /// [`Response::Spans`].
     AllocSpans {
         /// The class of the spans' places.
@@ -83,13 +121,13 @@ pub enum Request {
         /// The number of spans. 0 counts as 1.
         count: u16,
     },
-    /// To any server: the sender gives up these spans, at most [`MOST_FREED`]. No operation of the sender may
+    /// To a volume: the sender gives up these spans, at most [`MOST_FREED`]. No operation of the sender may
     /// be pending there.
     FreeSpans {
         /// The offset of each span, and whether it has free places.
         spans: Vec<(u64, bool)>,
     },
-    /// To any server, from the recoverer of `client`: list the spans that `client` owns there, the first
+    /// To a volume, from the recoverer of `client`: list the spans that `client` owns there, the first
     /// [`MOST_LISTED`] from the offset `from` on. The answer is [`Response::Spans`]. Refused with
     /// [`Refusal::BadRequest`] unless `client` is fenced there.
     SpansOf {
@@ -98,77 +136,67 @@ pub enum Request {
         /// The first offset.
         from: u64,
     },
-    /// To any server: get the sender's redo area there. The first request makes it. The answer is
-    /// [`Response::RedoArea`]. A client asks server 0 for a redo area before it takes its first lane or span
-    /// anywhere. So a client without a redo area owns nothing and needs no recovery, unless it recovers
-    /// others.
+    /// To a volume: get the sender's redo area there. The first request makes it. The answer is
+    /// [`Response::RedoArea`].
     RedoArea,
-    /// To server 0: register a tree whose root leaf is already written. The answer is [`Response::Tree`]. If
-    /// the name is taken, it names the existing tree and has `created: false`. A tree whose root word is null
-    /// no longer has its name, so the client that began to drop it need not come back.
+    /// To control: register a tree, under an id that is never issued again. The answer is [`Response::Tree`].
+    /// If the name is taken, it names the existing tree and has `created: false`. The tree is empty, and its
+    /// root word does not lead to a node yet: the first client that needs a root makes it (I53).
     CreateTree {
         /// Name, 1..=128 bytes of UTF-8.
         name: String,
         /// Shape.
         spec: TreeSpec,
-        /// The types of its keys and values, if the catalog should keep them. No server compares them.
+        /// The types of its keys and values, if the catalog should keep them. Control does not compare them.
         types: Option<TreeTypes>,
-        /// The id that every node of the tree carries, from [`Request::NewTreeId`].
-        id: u32,
-        /// The first root word.
-        root: u64,
     },
-    /// To server 0: issue an id for a tree about to be created. It is never issued again. The answer is
-    /// [`Response::TreeId`].
-    NewTreeId,
-    /// To server 0: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`] if there is
-    /// none or its root word is null.
+    /// To control: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`]. Control does
+    /// not know the root word. The sender reads there whether the tree has ended.
     OpenTree {
         /// The tree's name.
         name: String,
     },
-    /// To server 0: list all trees whose root word is not null.
+    /// To control: list all trees, also those that have ended.
     ListTrees,
-    /// To server 0: forget a tree after the sender has replaced its root word by null, by CAS. The sender
-    /// frees the nodes after the answer. The answer is [`Response::Done`], or [`Refusal::BadRequest`] if the
-    /// root word is not null. If no tree has this name and id, the answer is [`Refusal::NoSuchTree`]. The
-    /// client that nulled the root word may take that as done, because a [`Request::CreateTree`] may have
-    /// finished the drop.
+    /// To control: forget a tree that has ended: its root word says so, permanently (I54). Any client that
+    /// has read this may send it. The client that drops the tree frees the nodes after the answer. If no tree
+    /// has this name and id, the answer is [`Refusal::NoSuchTree`]. The sender may take that as done, because
+    /// another client may have sent it first.
     DropTree {
         /// The tree's name.
         name: String,
         /// The tree's id. It excludes another tree that was meanwhile created with this name.
         id: u32,
     },
-    /// To any server: execute nothing more of `client` (F6). The server answers when all endpoints of
+    /// To a volume: execute nothing more of `client` (F6). The volume answers when all endpoints of
     /// `client` have stopped there.
     Fence {
         /// The client to fence.
         client: ComputeId,
     },
-    /// To any server: report its memory and members.
+    /// To a volume: report its memory, and the clients that have a redo area there.
     Usage,
-    /// To server 0: the sender is alive. Its lease starts again now. The answer is [`Response::Renewed`].
+    /// To control: the sender is alive. Its lease starts again now. The answer is [`Response::Renewed`].
     Renew,
-    /// To server 0: the sender found no memory on any server. The renewals of other members report this to
+    /// To control: the sender found no memory on any server. The renewals of other members report this to
     /// them. Renews nothing, but the answer is [`Response::Renewed`]. It names the members that need
     /// recovery, and says whether the sender should wait for others to give memory back.
     Short,
-    /// To server 0: stop being a member, but leave records behind. The id is free after another member has
+    /// To control: stop being a member, but leave records behind. The id is free after another member has
     /// recovered the sender.
     Depart,
-    /// To server 0: ask whether `client` is dead. If its lease has expired, it is dead from now on, and the
+    /// To control: ask whether `client` is dead. If its lease has expired, it is dead from now on, and the
     /// sender may become its recoverer. The answer is [`Response::Verdict`].
     Suspect {
         /// The suspected client.
         client: ComputeId,
     },
-    /// To server 0: end the lease of `client` now, even if `client` is alive.
+    /// To control: end the lease of `client` now, even if `client` is alive.
     Condemn {
         /// The client whose lease ends.
         client: ComputeId,
     },
-    /// To server 0: the sender is the successor of `client`. It is the same program, which lost that
+    /// To control: the sender is the successor of `client`. It is the same program, which lost that
     /// identity. Ends the lease of `client` and makes the sender its recoverer, unless another member already
     /// recovers it. The answer is [`Response::Verdict`]. It is [`Verdict::Gone`] if `client` is no longer a
     /// member or another incarnation holds its id.
@@ -178,14 +206,19 @@ pub enum Request {
         /// The incarnation of the former client.
         incarnation: u32,
     },
-    /// To any server, from the recoverer of `client`, as its last step: forget the spans, the redo area and
-    /// the fence of `client` there. Server 0 comes last, because then the id may be issued again. Refused
-    /// with [`Refusal::BadRequest`] unless `client` is fenced there.
+    /// To a volume, from the recoverer of `client`: forget the spans, the redo area and the fence of `client`
+    /// there. Refused with [`Refusal::BadRequest`] unless `client` is fenced there.
     Retire {
         /// The client to forget.
         client: ComputeId,
     },
-    /// To server 0, from the recoverer of `client`, once it has replayed the records of `client` and swept
+    /// To control, from the recoverer of `client`, as its last step: `client` is retired on every volume, and
+    /// its id may be issued again.
+    FreeId {
+        /// The client whose id is free.
+        client: ComputeId,
+    },
+    /// To control, from the recoverer of `client`, once it has replayed the records of `client` and swept
     /// its lanes. `client` then no longer recovers any member. Members that `client` was recovering when it
     /// died may then be recovered before `client` is retired. The rest of the recovery of `client` may have
     /// to wait for them.
@@ -193,11 +226,11 @@ pub enum Request {
         /// The dead client.
         client: ComputeId,
     },
-    /// To server 0: list every member. The answer is [`Response::Members`].
+    /// To control: list every member. The answer is [`Response::Members`].
     Members,
-    /// To server 0: list the memory servers of the cluster. The answer is [`Response::Servers`].
+    /// To control: list the memory servers of the cluster. The answer is [`Response::Servers`].
     Servers,
-    /// To server 0: the memory of `server` is permanently gone. Ends the lease of every live member, as
+    /// To control: the memory of `server` is permanently gone. Ends the lease of every live member, as
     /// [`Request::Condemn`] does, so that no member continues with the old view. Every client that joins
     /// later skips the server. Its lists and calls there end in
     /// [`FabricError::ServerLost`](crate::FabricError::ServerLost). This cannot be undone. Refused with
@@ -206,9 +239,30 @@ pub enum Request {
         /// The lost server.
         server: u16,
     },
-    /// To any server that is its own process: report its counters. The answer is [`Response::Stats`]. Other
-    /// servers refuse with [`Refusal::BadRequest`].
+    /// To a volume whose server is its own process: report its counters. The answer is [`Response::Stats`].
+    /// Other servers refuse with [`Refusal::BadRequest`].
     Stats,
+    /// To server 0: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
+    /// refuses with [`Refusal::BadRequest`].
+    Volumes,
+}
+
+impl Request {
+    /// Whether the control state answers this request. Otherwise a volume does.
+    pub const fn is_for_control(&self) -> bool {
+        !matches!(
+            self,
+            Self::Release
+                | Self::AllocSpans { .. }
+                | Self::FreeSpans { .. }
+                | Self::SpansOf { .. }
+                | Self::RedoArea
+                | Self::Fence { .. }
+                | Self::Retire { .. }
+                | Self::Usage
+                | Self::Stats
+        )
+    }
 }
 
 /// The state of a member.
@@ -222,7 +276,7 @@ pub enum Standing {
     Dead,
 }
 
-/// A member, as server 0 knows it.
+/// A member, as the control state has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberInfo {
     /// The member's id.
@@ -239,7 +293,7 @@ pub struct MemberInfo {
     pub recoverer: ComputeId,
 }
 
-/// A memory server of the cluster, as server 0 knows it.
+/// A memory server of the cluster, as the control state has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerInfo {
     /// The identity of its memory, or 0 until the first member has joined.
@@ -277,7 +331,7 @@ pub struct Span {
     pub fresh: bool,
 }
 
-/// Server 0's answer to a suspicion.
+/// Control's answer to a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The suspect's lease has not expired yet.
@@ -323,7 +377,7 @@ pub struct CatalogReply {
     pub created: bool,
 }
 
-/// Memory and members of one server.
+/// Memory and clients of one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The total number of chunks.
@@ -336,11 +390,11 @@ pub struct Usage {
     pub bytes_owned: u64,
     /// Bytes of spans that have no owner and may have free places.
     pub bytes_free: u64,
-    /// Members known here.
+    /// The clients that have a redo area there and are not fenced.
     pub members: Vec<ComputeId>,
 }
 
-/// Server 0's answer to a renewal.
+/// Control's answer to a renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewal {
     /// The first [`MOST_EXPIRED`] of the members that need recovery and that no live member recovers, except
@@ -362,15 +416,15 @@ pub enum Response {
         /// The id.
         client: ComputeId,
     },
+    /// The sender may own memory from now on.
+    Active {
+        /// How often the sender's id was issued.
+        incarnation: u32,
+    },
     /// Spans.
     Spans(Vec<Span>),
     /// A redo area.
     RedoArea(Extent),
-    /// A new tree id.
-    TreeId {
-        /// The id.
-        id: u32,
-    },
     /// A tree.
     Tree(CatalogReply),
     /// All trees, by name.
@@ -387,6 +441,8 @@ pub enum Response {
     Servers(Vec<ServerInfo>),
     /// One server's counters.
     Stats(Box<ServerStats>),
+    /// The bytes of the table of volumes, which `sherman-replica` encodes and decodes.
+    Volumes(Vec<u8>),
 }
 
 crate::errors! {
@@ -409,7 +465,7 @@ crate::errors! {
         } => "there is no tree named {name:?}",
         /// The name is empty or longer than 128 bytes.
         BadName => "bad tree name: it must have 1 to 128 bytes",
-        /// This server does not answer this request. Only server 0 keeps members and catalog.
+        /// This server does not answer this request: it does not keep the control state.
         NotHere => "only memory server 0 answers this request",
         /// The client is not a member.
         NotAMember {

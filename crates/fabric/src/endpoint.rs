@@ -1,7 +1,7 @@
 //! The endpoint trait, and async helpers for it.
 
 use crate::{
-    Call, Caps, ComputeId, Counters, FabricError, GlobalAddress, Request, Response, Tally, WorkList,
+    Call, Caps, ComputeId, Counters, FabricError, GlobalAddress, Peer, Request, Response, Tally, WorkList,
 };
 use sherman_executor::Driver;
 use std::future::Future;
@@ -90,6 +90,12 @@ pub trait Endpoint: Clock + Driver {
         false
     }
 
+    /// The cost of posting `list`: more than that of its verbs if they go to several copies.
+    #[inline]
+    fn cost(&self, list: &WorkList) -> Tally {
+        list.tally()
+    }
+
     /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 
@@ -99,8 +105,8 @@ pub trait Endpoint: Clock + Driver {
     /// Gives up `ticket`. The list still executes.
     fn forget(&self, ticket: Ticket);
 
-    /// Sends a control request to a memory server's CPU. Not ordered with verbs.
-    fn call(&self, server: u16, request: Request) -> Ticket;
+    /// Sends a control request to `peer`. Not ordered with verbs.
+    fn call(&self, peer: Peer, request: Request) -> Ticket;
 
     /// Whether the connection to `server` has ended, so that nothing posted to it from now on will be sent. A
     /// caller that asks before it posts a change then knows that the change did not happen.
@@ -133,7 +139,7 @@ pub fn execute<'e, E: Endpoint + ?Sized>(
     list: WorkList,
     counters: &Counters,
 ) -> Execute<'e, E> {
-    let cost = list.tally();
+    let cost = endpoint.cost(&list);
     counters.add(&cost);
     endpoint.counters().add(&cost);
     Execute { endpoint, ticket: Some(endpoint.post(list)) }
@@ -174,17 +180,17 @@ impl<E: Endpoint + ?Sized> Drop for Execute<'_, E> {
 /// Sends a control request and waits for its reply.
 ///
 /// # Errors
-/// [`FabricError::UnexpectedReply`] if the server's answer does not fit the request.
+/// [`FabricError::UnexpectedReply`] if the peer's answer does not fit the request.
 pub async fn call<E: Endpoint + ?Sized, C: Call>(
     endpoint: &E,
-    server: u16,
+    peer: Peer,
     call: C,
     counters: &Counters,
 ) -> Result<C::Reply, FabricError> {
     let cost = Tally { calls: 1, ..Tally::default() };
     counters.add(&cost);
     endpoint.counters().add(&cost);
-    let ticket = endpoint.call(server, call.request());
+    let ticket = endpoint.call(peer, call.request());
     std::future::poll_fn(|cx| endpoint.poll_call(ticket, cx)).await.and_then(C::expect)
 }
 

@@ -1,6 +1,6 @@
 //! Errors between an endpoint and a memory server.
 
-use crate::{ComputeId, GlobalAddress, Refusal, Space};
+use crate::{ComputeId, GlobalAddress, Progress, Refusal, Space};
 
 crate::errors! {
     /// The error of a failed list or call. By F7 a failed list took effect as a prefix of unknown length.
@@ -58,6 +58,19 @@ crate::errors! {
             /// The server's index.
             server: u16,
         } => "the connection to memory server {server} is broken",
+        /// A list for several copies of a volume failed at one of them, because this client cannot reach the
+        /// copy or is fenced there. The client's identity ends.
+        CopyFailed {
+            /// The volume's number.
+            server: u16,
+            /// How far the list got.
+            progress: Progress,
+        } => "a list for the copies of volume {server} failed at one of them",
+        /// The cluster has a new table of volumes. This client's identity belongs to an older one, and ends.
+        EpochEnded {
+            /// The client's id.
+            client: ComputeId,
+        } => "the identity {client} ended with its epoch: the cluster has a new table of volumes",
         /// A live client stopped in the middle of a change (shared memory). It keeps what it holds until it
         /// runs again or dies.
         OwnerStalled {

@@ -10,9 +10,10 @@
 //! | [`address`] | [`GlobalAddress`] (16-bit server, 48-bit offset) and [`Space`] |
 //! | [`work`] | [`WorkList`]: verbs, their bytes and their results in one reusable buffer |
 //! | [`endpoint`] | the [`Endpoint`] and [`Fabric`] traits, [`Ticket`], the async helpers [`execute`] and [`call`] |
+//! | [`copies`] | the copies of a volume, and how far a list for several of them got |
 //! | [`caps`] | the capabilities of a backend: units, lanes, fencing |
 //! | [`counters`] | round trips, verbs and bytes, counted the same for every backend |
-//! | [`control`] | the few requests that a memory server's CPU answers |
+//! | [`control`] | the few requests that CPUs answer, and their [`Peer`] |
 //! | [`calls`] | those requests, each with the type of its reply |
 //! | [`tree_types`] | the names of a tree's key and value types |
 //! | [`stats`] | the counters of a memory server |
@@ -26,6 +27,7 @@ pub mod address;
 pub mod calls;
 pub mod caps;
 pub mod control;
+pub mod copies;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
@@ -40,7 +42,8 @@ pub mod work;
 pub use address::{GlobalAddress, Space};
 pub use calls::Call;
 pub use caps::{Caps, FenceMode};
-pub use control::{ComputeId, Refusal, Request, Response, Seen, ServerInfo, Verdict};
+pub use control::{ComputeId, Peer, Refusal, Request, Response, Seen, ServerInfo, Verdict};
+pub use copies::{Progress, Reach, Role, Roles};
 pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket, call, execute, sleep_until, yield_now};
 pub use error::FabricError;

@@ -8,7 +8,7 @@
 //! Each round trip passes a list by value several times (pool, caller, endpoint, ticket, caller, pool). So a
 //! list is one pointer.
 
-use crate::{Space, Tally};
+use crate::{Reach, Space, Tally};
 
 /// One verb of a list. Offsets refer to the list's server, and buffers are ranges of the list's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,7 @@ pub struct WorkList(Box<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     server: u16,
+    reach: Reach,
     verbs: Vec<Verb>,
     arena: Vec<u8>,
     used: usize,
@@ -95,6 +96,7 @@ impl WorkList {
     #[inline]
     pub fn reset(&mut self, server: u16) {
         self.0.server = server;
+        self.0.reach = Reach::All;
         self.0.verbs.clear();
         self.0.used = 0;
         self.0.cost = Tally::default();
@@ -104,6 +106,24 @@ impl WorkList {
     #[inline]
     pub fn server(&self) -> u16 {
         self.0.server
+    }
+
+    /// Changes the list's server, and keeps its verbs. For an endpoint that passes lists on to another.
+    #[inline]
+    pub fn route(&mut self, server: u16) {
+        self.0.server = server;
+    }
+
+    /// The copies that the list is for.
+    #[inline]
+    pub fn reach(&self) -> Reach {
+        self.0.reach
+    }
+
+    /// Sets the copies that the list is for. A backend without copies ignores it.
+    #[inline]
+    pub fn set_reach(&mut self, reach: Reach) {
+        self.0.reach = reach;
     }
 
     /// The verbs, in posting order.
@@ -236,6 +256,15 @@ impl WorkList {
         }
     }
 
+    /// The bytes of the verb at `index`, if it is a WRITE.
+    #[inline]
+    pub fn data(&self, index: usize) -> &[u8] {
+        match self.0.verbs[index] {
+            Verb::Write { at, len, .. } => &self.0.arena[at as usize..(at + len) as usize],
+            _ => &[],
+        }
+    }
+
     /// For backends: the verb at `index`, and the arena that holds its bytes.
     #[inline]
     pub fn parts_mut(&mut self, index: usize) -> (Verb, &mut [u8]) {
@@ -277,8 +306,12 @@ mod tests {
         assert_eq!(list.bytes(w), b"abc");
         assert_eq!(list.bytes(r).len(), 5);
         let capacity = list.capacity();
+        list.set_reach(Reach::Only(crate::Role::Backup));
+        list.route(7);
+        assert_eq!((list.server(), list.len(), list.data(0), list.data(1)), (7, 2, &b"abc"[..], &[][..]));
         list.reset(1);
         assert!(list.is_empty());
+        assert_eq!(list.reach(), Reach::All);
         assert_eq!((list.server(), list.capacity()), (1, capacity));
     }
 

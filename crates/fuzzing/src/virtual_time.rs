@@ -7,7 +7,7 @@
 
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Ticket,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Peer, Request, Response, Ticket,
     WorkList,
 };
 use std::cell::Cell;
@@ -104,9 +104,9 @@ impl<E: Endpoint> Endpoint for VirtualTime<E> {
         self.inner.forget(ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         self.count();
-        self.inner.call(server, request)
+        self.inner.call(peer, request)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -74,7 +74,8 @@ fn harms(heard: &Heard<'_>) -> bool {
             | Request::SpansOf { client: ComputeId(id), from: 0 }
             | Request::Succeed { client: ComputeId(id), .. }
             | Request::Relieve { client: ComputeId(id) }
-            | Request::Retire { client: ComputeId(id) },
+            | Request::Retire { client: ComputeId(id) }
+            | Request::FreeId { client: ComputeId(id) },
         ) => IDS.contains(id),
         // A client that departs keeps its id until another member cleans up after it. Here no member does.
         Heard::Call(Request::Depart) => true,

@@ -4,8 +4,9 @@ use crate::bytes::{get_u16, get_u32, get_u64, put};
 use crate::geometry::MEMBER_ENTRY_BYTES;
 use sherman_fabric::ComputeId;
 
-/// Offset of the state and, in the same word, of the incarnation.
+/// Offset of the state and, in the same word, of the active mark and the incarnation.
 pub const AT_STATE: usize = 0;
+const AT_ACTIVE: usize = 1;
 const AT_INCARNATION: usize = 4;
 /// Offset of the time of issue.
 pub const AT_JOINED: usize = 8;
@@ -48,6 +49,8 @@ impl MemberState {
 pub struct MemberEntry {
     /// The state of the id.
     pub state: MemberState,
+    /// Whether its holder may own memory.
+    pub active: bool,
     /// How often it was issued (wrapping).
     pub incarnation: u32,
     /// When it was issued last, in the server's nanoseconds.
@@ -71,6 +74,7 @@ impl MemberEntry {
             MemberState::Dead => 3,
         };
         put(&mut bytes, AT_STATE, [state]);
+        put(&mut bytes, AT_ACTIVE, [u8::from(self.active)]);
         put(&mut bytes, AT_BEGUN, [u8::from(self.begun)]);
         put(&mut bytes, AT_INCARNATION, self.incarnation.to_le_bytes());
         put(&mut bytes, AT_JOINED, self.joined_at.to_le_bytes());
@@ -92,6 +96,7 @@ impl MemberEntry {
         };
         Some(Self {
             state,
+            active: state != MemberState::Free && bytes[AT_ACTIVE] != 0,
             begun: state.needs_recovery() && bytes[AT_BEGUN] != 0,
             incarnation: get_u32(bytes, AT_INCARNATION),
             joined_at: get_u64(bytes, AT_JOINED),

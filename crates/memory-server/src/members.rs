@@ -112,12 +112,22 @@ impl MemberTable {
         let lease_until = now.saturating_add(geometry.lease_nanos);
         let recoverer = ComputeId::NOBODY;
         let state = MemberState::Live;
-        let entry = MemberEntry { state, incarnation, joined_at: now, lease_until, recoverer, begun: false };
+        let (active, begun) = (false, false);
+        let entry = MemberEntry { state, active, incarnation, joined_at: now, lease_until, recoverer, begun };
         // The cursor is stored first: if the server stops in between, an id is skipped, never issued early.
         memory.store_u64(Space::Host, LAST_MEMBER_OFFSET, u64::from(client.0));
         self.last_issued = client.0;
         self.set(memory, geometry, client, entry);
         Ok(client)
+    }
+
+    /// Notes that `client`, a live member, may own memory from now on. Returns its incarnation.
+    pub(crate) fn activate(&mut self, memory: &dyn Memory, geometry: &Geometry, client: ComputeId) -> u32 {
+        let entry = self.get(client);
+        if !entry.active {
+            self.set(memory, geometry, client, MemberEntry { active: true, ..entry });
+        }
+        entry.incarnation
     }
 
     /// Takes `client`'s id back. Before that, clears it as the recoverer of other members, so that no entry
@@ -152,11 +162,12 @@ impl MemberTable {
     ) {
         let before = self.get(client);
         let begun = before.begun && state.needs_recovery();
+        let active = before.active && state != MemberState::Free;
         self.set(
             memory,
             geometry,
             client,
-            MemberEntry { state, recoverer: ComputeId::NOBODY, begun, ..before },
+            MemberEntry { state, active, recoverer: ComputeId::NOBODY, begun, ..before },
         );
     }
 
@@ -204,13 +215,14 @@ mod tests {
     fn an_entry_is_the_bytes_that_the_layout_draws() {
         let entry = MemberEntry {
             state: MemberState::Dead,
+            active: true,
             incarnation: 0x0102_0304,
             joined_at: 0x1122,
             lease_until: 0x3344,
             recoverer: ComputeId(0x5566),
             begun: true,
         };
-        let words = [0x0102_0304_0000_0003u64, 0x1122, 0x3344, 0x1_5566];
+        let words = [0x0102_0304_0000_0103u64, 0x1122, 0x3344, 0x1_5566];
         assert_eq!(entry.encode(), *words.map(u64::to_le_bytes).as_flattened());
         assert_eq!(MemberEntry::decode(&entry.encode()), Some(entry));
         assert_eq!(MemberEntry::decode(&[4; 64]), None);

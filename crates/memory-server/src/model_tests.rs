@@ -16,7 +16,7 @@ use roll::{LEASE, Roll};
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, Renewal, TreeInfo, TreeSpec, Usage, Verdict,
 };
-use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space, TreeTypes};
+use sherman_fabric::{ComputeId, GlobalAddress, Memory, Refusal, Request, Response, Space, TreeTypes};
 use sherman_layout::FormatOptions;
 use sherman_layout::testing::{VecMemory, small_options};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,56 +47,66 @@ struct Model {
     /// The members whose ids the server must have freed by itself in this step.
     reaped: Vec<ComputeId>,
     trees: BTreeMap<String, Known>,
-    /// Trees whose root word a client has made null, and whose entry may still be there.
-    ended: BTreeMap<String, Known>,
     ids: u32,
-    ids_used: BTreeSet<u32>,
 }
 
 /// The known facts of a tree.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Known {
     id: u32,
-    root_word: u64,
+    root_word: GlobalAddress,
 }
 
 impl Model {
     fn refusal_for(&self, from: ComputeId, request: &Request, now: u64) -> Option<Refusal> {
-        let here = !matches!(
-            request,
-            Request::Join
-                | Request::CreateTree { .. }
-                | Request::NewTreeId
-                | Request::OpenTree { .. }
-                | Request::ListTrees
-                | Request::DropTree { .. }
-                | Request::Renew
-                | Request::Short
-                | Request::Depart
-                | Request::Suspect { .. }
-                | Request::Succeed { .. }
-                | Request::Condemn { .. }
-                | Request::Members
-        );
-        if !self.root && !here {
-            return Some(Refusal::NotHere);
+        if request.is_for_control() {
+            self.control_refusal_for(from, request, now)
+        } else {
+            self.volume_refusal_for(from, request)
         }
-        if *request == Request::Join {
-            return self.roll.is_full(&self.to_reap(now), now).then_some(Refusal::TooManyMembers);
-        }
-        if self.fenced.contains(&from.0) || self.roll.is_ending(from.0) {
+    }
+
+    fn volume_refusal_for(&self, from: ComputeId, request: &Request) -> Option<Refusal> {
+        let exists = |client: ComputeId| (1..=CAPACITY).contains(&client.0);
+        if self.fenced.contains(&from.0) {
             return Some(Refusal::Fenced { client: from });
         }
-        if !self.knows(from) {
+        if !exists(from) {
             return Some(Refusal::NotAMember { client: from });
         }
-        let bad = |what| Some(Refusal::BadRequest { what });
         match request {
             Request::AllocSpans { class, .. } => {
                 self.ground.is_out_of_memory(*class).then_some(Refusal::OutOfMemory)
             }
             Request::FreeSpans { spans } => self.ground.refusal_to_free(from, spans),
             Request::RedoArea => self.ground.has_no_area_for(from).then_some(Refusal::OutOfMemory),
+            Request::SpansOf { client, .. } | Request::Retire { client }
+                if !self.fenced.contains(&client.0) =>
+            {
+                Some(Refusal::BadRequest { what: "the client to recover is not fenced on this server" })
+            }
+            Request::Fence { client } => {
+                (!exists(*client)).then_some(Refusal::NotAMember { client: *client })
+            }
+            _ => None,
+        }
+    }
+
+    fn control_refusal_for(&self, from: ComputeId, request: &Request, now: u64) -> Option<Refusal> {
+        if !self.root {
+            return Some(Refusal::NotHere);
+        }
+        if *request == Request::Join {
+            return self.roll.is_full(&self.to_reap(now), now).then_some(Refusal::TooManyMembers);
+        }
+        if self.roll.is_ending(from.0) {
+            return Some(Refusal::Fenced { client: from });
+        }
+        if !self.roll.is_live(from.0) {
+            return Some(Refusal::NotAMember { client: from });
+        }
+        let bad = |what| Some(Refusal::BadRequest { what });
+        match request {
             Request::Suspect { client } if *client == from => bad("a member suspects itself"),
             Request::Succeed { client, .. } if *client == from => bad("a member succeeds itself"),
             Request::Succeed { client, incarnation } if self.is_free_to_go(client.0, *incarnation) => None,
@@ -108,22 +118,10 @@ impl Model {
                 full.then_some(Refusal::TooManyTrees)
             }
             Request::DropTree { name, id } => {
-                let has =
-                    |trees: &BTreeMap<String, Known>| trees.get(name).is_some_and(|tree| tree.id == *id);
-                let alive = Refusal::BadRequest { what: "the root word of the tree to drop is not null" };
-                let missing = Refusal::NoSuchTree { name: name.clone() };
-                (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
+                let has = self.trees.get(name).is_some_and(|tree| tree.id == *id);
+                (!has).then(|| Refusal::NoSuchTree { name: name.clone() })
             }
-            Request::SpansOf { client, .. } | Request::Retire { client }
-                if !self.fenced.contains(&client.0) =>
-            {
-                bad("the client to recover is not fenced on this server")
-            }
-            request if self.root => self.roll.refusal_for(from, request),
-            Request::Fence { client } => {
-                (!self.knows(*client)).then_some(Refusal::NotAMember { client: *client })
-            }
-            _ => None,
+            request => self.roll.refusal_for(from, request),
         }
     }
 
@@ -132,7 +130,8 @@ impl Model {
     }
 
     fn owns_nothing(&self, client: u16) -> bool {
-        !self.fenced.contains(&client)
+        !self.roll.is_active(client)
+            && !self.fenced.contains(&client)
             && !self.ground.owns_anything(client)
             && !self.roll.recovers_any(client)
     }
@@ -180,21 +179,19 @@ impl Model {
         match (request, answer) {
             (Request::Join, Response::Joined { client }) => {
                 self.reap(now);
-                assert!(self.owns_nothing(client.0), "a new member inherits nothing");
+                assert!(!self.roll.is_active(client.0) && !self.roll.recovers_any(client.0));
                 self.roll.join(client.0, now);
             }
-            (Request::Leave, Response::Done) => {
-                self.roll.leave(from.0);
-                self.ground.learn_end(from.0);
-            }
+            (Request::Leave, Response::Done) => self.roll.leave(from.0),
+            (Request::Release, Response::Done) => self.ground.learn_end(from.0),
             (Request::Condemn { client }, Response::Done) => self.lose(client.0),
             (Request::Succeed { client, incarnation }, Response::Verdict(Verdict::Gone))
                 if self.is_free_to_go(client.0, *incarnation) =>
             {
                 self.let_go(client.0);
             }
+            (Request::FreeId { client }, Response::Done) => self.roll.retire(client.0),
             (Request::Retire { client }, Response::Done) => {
-                self.roll.retire(client.0);
                 self.fenced.remove(&client.0);
                 self.ground.learn_end(client.0);
             }
@@ -208,14 +205,10 @@ impl Model {
             (Request::RedoArea, Response::RedoArea(Extent { offset, bytes })) => {
                 self.ground.learn_area(memory, from, offset, bytes);
             }
-            (Request::NewTreeId, Response::TreeId { id }) => {
-                assert!(id > self.ids);
-                self.ids = id;
-            }
-            (Request::CreateTree { name, id, .. }, Response::Tree(CatalogReply { info, created })) => {
+            (Request::CreateTree { name, .. }, Response::Tree(CatalogReply { info, created })) => {
                 assert_eq!(created, !self.trees.contains_key(name));
                 if created {
-                    self.learn_tree(memory, name, Known { id: *id, root_word: info.root_word });
+                    self.learn_tree(name, Known { id: info.id, root_word: info.root_word });
                 }
                 assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
@@ -226,7 +219,7 @@ impl Model {
                 assert!(trees.iter().map(|tree| (tree.name.clone(), known(tree))).eq(self.trees.clone()));
             }
             (Request::DropTree { name, id }, Response::Done) => {
-                assert_eq!(self.ended.remove(name).map(|tree| tree.id), Some(*id));
+                assert_eq!(self.trees.remove(name).map(|tree| tree.id), Some(*id));
             }
             (Request::Fence { client }, Response::Done) => {
                 self.fenced.insert(client.0);
@@ -238,11 +231,7 @@ impl Model {
                 let ground = &self.ground;
                 assert_eq!((chunks as usize, chunks_used as usize), (ground.chunks, ground.chunks_used()));
                 assert_eq!((bytes_owned, bytes_free), ground.usage());
-                let known: BTreeSet<u16> = if self.root {
-                    self.roll.live().collect()
-                } else {
-                    ground.areas.keys().copied().collect()
-                };
+                let known: BTreeSet<u16> = ground.areas.keys().copied().collect();
                 assert!(members.iter().map(|client| client.0).eq(known.difference(&self.fenced).copied()));
             }
             (Request::Renew, Response::Renewed(Renewal { expired, short })) => {
@@ -255,24 +244,13 @@ impl Model {
         self.check_server(server, memory);
     }
 
-    /// Records a tree that was just created. It may reuse the entry of an ended tree, and then nothing of
-    /// that tree remains.
-    fn learn_tree(&mut self, memory: &VecMemory, name: &str, tree: Known) {
-        assert_eq!(memory.load_u64(Space::Host, tree.root_word), root_of(tree.id));
-        self.ended.retain(|ended, left| ended != name && left.root_word != tree.root_word);
-        assert!(self.ids_used.insert(tree.id));
+    /// Records a tree that was just created.
+    fn learn_tree(&mut self, name: &str, tree: Known) {
+        assert!(tree.id > self.ids, "an id is never issued again");
+        self.ids = tree.id;
         assert!(self.trees.values().all(|other| other.root_word != tree.root_word));
         self.trees.insert(name.to_owned(), tree);
-        assert!(self.trees.len() + self.ended.len() <= TREES);
-    }
-
-    /// Now and then lets a client end a tree by its root word, without a request to the server.
-    fn end_a_tree(&mut self, rng: &mut Rng, memory: &VecMemory) {
-        let name = rng.choice(self.trees.keys()).filter(|_| rng.u32(0..50) == 0).cloned();
-        if let Some((name, tree)) = name.and_then(|name| self.trees.remove_entry(&name)) {
-            memory.store_u64(Space::Host, tree.root_word, 0);
-            self.ended.insert(name, tree);
-        }
+        assert!(self.trees.len() <= TREES);
     }
 
     fn check_server(&self, server: &MemoryServer, memory: &VecMemory) {
@@ -320,9 +298,11 @@ impl Model {
             55..59 => Request::Condemn { client },
             59 => Request::Short,
             60..62 => Request::Depart,
-            62..68 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
-            68..78 => Request::SpansOf { client: fenced, from: 0 },
-            78..96 => Request::Retire { client: fenced },
+            62..67 if self.root || rng.u32(0..4) == 0 => Request::Fence { client },
+            67..74 => Request::SpansOf { client: fenced, from: 0 },
+            74..83 => Request::Retire { client: fenced },
+            83..94 => Request::FreeId { client },
+            94..96 => Request::Relieve { client },
             _ => Request::Members,
         }
     }
@@ -335,19 +315,19 @@ impl Model {
         let name = ["a", "b", "c", "d", "e"][rng.usize(0..5)].to_owned();
         match rng.u32(0..100) {
             0..18 => Request::Join,
-            18..26 => Request::Leave,
-            26..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
+            18..22 => Request::Leave,
+            22..26 => Request::Release,
+            26..30 => Request::Activate,
+            30..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
             50..68 => Request::FreeSpans { spans: self.ground.pick_spans(rng, from) },
             68..80 => Request::RedoArea,
-            80..84 => Request::NewTreeId,
-            84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
-                let (id, types) = (self.ids, types_of(self.ids));
-                Request::CreateTree { name, spec: SPEC, types, id, root: root_of(id) }
+            80..86 => {
+                let types = types_of(&name);
+                Request::CreateTree { name, spec: SPEC, types }
             }
-            88..90 => Request::OpenTree { name },
+            86..90 => Request::OpenTree { name },
             90..92 => {
-                let tree = self.ended.get(&name).or(self.trees.get(&name));
-                let id = tree.map_or(0, |tree| tree.id) + u32::from(rng.u32(0..8) == 0);
+                let id = self.trees.get(&name).map_or(0, |tree| tree.id) + u32::from(rng.u32(0..8) == 0);
                 Request::DropTree { name, id }
             }
             92..94 => Request::ListTrees,
@@ -358,18 +338,13 @@ impl Model {
 }
 
 fn known(info: &TreeInfo) -> Known {
-    assert_eq!(info.types, types_of(info.id));
+    assert_eq!(info.types, types_of(&info.name));
     Known { id: info.id, root_word: info.root_word }
 }
 
-/// The types of the tree with this id. Every third tree has none.
-fn types_of(id: u32) -> Option<TreeTypes> {
-    TreeTypes::new(&format!("K{id}"), "u64").filter(|_| !id.is_multiple_of(3))
-}
-
-/// The first root word of the tree with this id.
-fn root_of(id: u32) -> u64 {
-    u64::from(id) * 64
+/// The types of the tree with this name. One tree has none.
+fn types_of(name: &str) -> Option<TreeTypes> {
+    TreeTypes::new(&format!("K{name}"), "u64").filter(|_| name != "c")
 }
 
 /// Runs `steps` requests. Returns how often each kind of membership event happened.
@@ -386,7 +361,6 @@ fn run(
     let mut model = Model { root: server_index == 0, ground, ..Model::default() };
     let mut answered = 0;
     for now in 0..u64::from(steps) {
-        model.end_a_tree(&mut rng, &memory);
         model.ground.free_a_node(&mut rng, &memory, server.geometry());
         if rng.u32(0..100) == 0 {
             let client = model.roll.pick_victim(&mut rng);
@@ -474,6 +448,7 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
             Err(_) => refused += 1,
             Ok(mut opened) => {
                 let _ = opened.handle(&copy, ComputeId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(&copy, ComputeId(1), &Request::Release, 2);
                 let _ = opened.handle(&copy, ComputeId(1), &Request::Leave, 2);
                 let _ = opened.handle(&copy, ComputeId(0), &Request::Join, 3);
                 let _ =

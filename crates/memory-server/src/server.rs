@@ -3,10 +3,10 @@
 //! The state kept here is a copy of the state in memory, indexed for speed. The server stores every change in
 //! memory before it answers. It handles one request at a time: the backend serialises them.
 //!
-//! Server 0 also keeps the members and the catalog. Other servers do not know the members: they accept
-//! requests of any id in range that is not fenced there. A client that leaves therefore tells every other
-//! server first and server 0 last, since server 0 makes the id free for another client. A recoverer that
-//! retires a dead member does the same.
+//! Server 0 also keeps the control state: the members and the catalog. Volumes do not know the members: they
+//! accept requests of any id in range that is not fenced there. A client that leaves therefore releases its
+//! memory on every volume first. Then the control state makes the id free for another client. A recoverer
+//! that retires a dead member does the same.
 
 use crate::bytes::zero;
 use crate::catalog::{Catalog, NewTree};
@@ -20,8 +20,8 @@ use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
 use sherman_layout::geometry::{CLUSTER_OFFSET, STATE_OFFSET};
 use sherman_layout::superblock::MAGIC;
 use sherman_layout::{
-    ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, SUPERBLOCK_BYTES, Superblock,
-    SuperblockError,
+    ChunkEntry, ClientWord, FormatError, FormatOptions, Geometry, MemberEntry, MemberState, SUPERBLOCK_BYTES,
+    Superblock, SuperblockError,
 };
 
 mod census;
@@ -166,6 +166,14 @@ impl MemoryServer {
         Ok(Self { superblock, chunks, spans, clients, cluster, root, reaped: Vec::new() })
     }
 
+    /// Opens the memory of a copy that becomes the primary of its volume. Clients and the former primary's CPU
+    /// wrote hints of spans in different orders here, so a hint may be missing: all are set.
+    pub fn promote(memory: &dyn Memory) -> Result<Self, OpenError> {
+        let server = Self::open(memory)?;
+        server.spans.hint_all(memory, server.geometry());
+        Ok(server)
+    }
+
     /// Copies from `other` the state that is not kept in memory.
     #[cfg(test)]
     pub(crate) fn with_clock_of(mut self, other: &Self) -> Self {
@@ -214,16 +222,16 @@ impl MemoryServer {
     }
 
     /// All trees, by name; none where there is no catalog.
-    pub fn trees(&self, memory: &dyn Memory) -> Vec<TreeInfo> {
-        self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list(memory))
+    pub fn trees(&self) -> Vec<TreeInfo> {
+        self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list())
     }
 
     /// Answers one request of `from`. `now` is the server's time in nanoseconds.
     ///
     /// [`Request::Join`] ignores `from`: a client that joins has no id yet, or a fenced one.
     ///
-    /// Server 0 refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says how leases
-    /// survive a restart.
+    /// The control state refuses a dead or leaving member like a fenced one. [`leases`](crate::leases) says
+    /// how leases survive a restart.
     ///
     /// A [`Request::Fence`] is marked here, so that [`MemoryServer::is_fenced`] returns true from now on. The
     /// backend sends the answer only when every endpoint of that client has stopped on this server.
@@ -239,20 +247,22 @@ impl MemoryServer {
         }
         match request {
             Request::Join => self.join(memory, now).map(|client| Response::Joined { client }),
-            Request::Leave => self.leave(memory, from),
+            Request::Release => self.release(memory, from),
             Request::AllocSpans { .. } | Request::FreeSpans { .. } | Request::RedoArea => {
                 self.memory_request(memory, from, request)
             }
             Request::CreateTree { .. }
-            | Request::NewTreeId
             | Request::OpenTree { .. }
             | Request::ListTrees
             | Request::DropTree { .. } => self.catalog_request(memory, from, request),
             Request::Fence { client } => self.fence(memory, from, *client),
             Request::SpansOf { client, from: offset } => self.spans_of(from, *client, *offset),
             Request::Retire { client } => self.retire(memory, from, *client),
-            Request::Relieve { client } => self.relieve(memory, from, *client),
-            Request::Renew
+            Request::Activate
+            | Request::Leave
+            | Request::Relieve { .. }
+            | Request::FreeId { .. }
+            | Request::Renew
             | Request::Short
             | Request::Depart
             | Request::Suspect { .. }
@@ -283,7 +293,7 @@ impl MemoryServer {
                 let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
                 Ok(Response::Members(root.members.infos(now)))
             }
-            Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees(memory))),
+            Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees())),
             Request::Condemn { client } => self.condemn(memory, *client).map(|()| Response::Done),
             Request::Servers => self.servers(),
             Request::DeclareLost { server } => self.declare_lost(memory, *server),
@@ -292,19 +302,22 @@ impl MemoryServer {
         }
     }
 
-    /// Refuses a client that may not ask.
+    /// Refuses a client that may not ask about memory.
     fn admit(&self, from: ComputeId) -> Result<(), Refusal> {
         if self.is_fenced(from) {
             return Err(Refusal::Fenced { client: from });
         }
-        let known = match &self.root {
-            Some(root) if root.members.get(from).state.needs_recovery() => {
-                return Err(Refusal::Fenced { client: from });
-            }
-            Some(root) => root.members.is_live(from),
-            None => self.geometry().is_client(from),
-        };
-        if known { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
+        if self.geometry().is_client(from) { Ok(()) } else { Err(Refusal::NotAMember { client: from }) }
+    }
+
+    /// Refuses a client that may not ask about the control state.
+    fn admit_member(&self, from: ComputeId) -> Result<(), Refusal> {
+        let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
+        match root.members.get(from).state {
+            MemberState::Live => Ok(()),
+            MemberState::Leaving | MemberState::Dead => Err(Refusal::Fenced { client: from }),
+            MemberState::Free => Err(Refusal::NotAMember { client: from }),
+        }
     }
 
     fn join(&mut self, memory: &dyn Memory, now: u64) -> Result<ComputeId, Refusal> {
@@ -313,16 +326,12 @@ impl MemoryServer {
         root.members.join(memory, &self.superblock.geometry, now)
     }
 
-    /// Releases everything that the client has here. The member entry goes last: if the server stops
-    /// half-way, the client is still a member and may leave again.
-    fn leave(&mut self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
+    /// Releases everything that the client has here. It may repeat this.
+    fn release(&mut self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         let geometry = &self.superblock.geometry;
         self.spans.disown(memory, geometry, &self.chunks, from);
         self.clients.release(memory, geometry, from);
-        if let Some(root) = &mut self.root {
-            root.members.release(memory, geometry, from);
-        }
         Ok(Response::Done)
     }
 
@@ -361,20 +370,17 @@ impl MemoryServer {
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
-        if self.root.is_none() {
-            return Err(Refusal::NotHere);
-        }
-        self.admit(from)?;
+        self.admit_member(from)?;
         let geometry = &self.superblock.geometry;
-        let catalog = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.catalog;
+        let Root { catalog, servers, .. } = self.root.as_mut().ok_or(Refusal::NotHere)?;
         match request {
-            Request::CreateTree { name, spec, types, id, root } => {
-                let new = NewTree { name, spec: *spec, types: *types, id: *id, root: *root };
-                let (info, created) = catalog.create(memory, geometry, new)?;
+            Request::CreateTree { name, spec, types } => {
+                let new = NewTree { name, spec: *spec, types: *types };
+                let is_lost = |server| servers.is_lost(server);
+                let (info, created) = catalog.create(memory, geometry, new, is_lost)?;
                 Ok(Response::Tree(CatalogReply { info, created }))
             }
-            Request::NewTreeId => Ok(Response::TreeId { id: catalog.new_tree_id(memory)? }),
-            Request::OpenTree { name } => match catalog.open(memory, name) {
+            Request::OpenTree { name } => match catalog.open(name) {
                 Some(info) => Ok(Response::Tree(CatalogReply { info: info.clone(), created: false })),
                 None => Err(Refusal::NoSuchTree { name: name.clone() }),
             },
@@ -382,22 +388,18 @@ impl MemoryServer {
                 catalog.drop_tree(memory, geometry, name, *id)?;
                 Ok(Response::Done)
             }
-            _ => Ok(Response::Trees(catalog.list(memory))),
+            _ => Ok(Response::Trees(catalog.list())),
         }
     }
 
-    /// Reports the memory in use and the members known here. Server 0 reports live members, other servers
-    /// report members with a redo area. Fenced members are never reported.
+    /// Reports the memory in use, and the clients with a redo area that are not fenced.
     fn usage(&self, memory: &dyn Memory, from: ComputeId) -> Result<Response, Refusal> {
         self.admit(from)?;
         Ok(self.used(memory))
     }
 
     fn used(&self, memory: &dyn Memory) -> Response {
-        let members = match &self.root {
-            Some(root) => root.members.live().filter(|&client| !self.is_fenced(client)).collect(),
-            None => self.clients.active().collect(),
-        };
+        let members = self.clients.active().collect();
         let Geometry { chunks, chunk_bytes, .. } = *self.geometry();
         let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
         let (chunks, chunks_used) = (u64::from(chunks), self.chunks.used());

@@ -235,6 +235,14 @@ impl SpanTable {
         spans.filter(|span| span.offset >= from).take(MOST_LISTED).collect()
     }
 
+    /// Sets the hint of every unowned span that a client has owned. A hint without a free place costs one
+    /// look.
+    pub(crate) fn hint_all(&self, memory: &dyn Memory, geometry: &Geometry) {
+        for &(index, number) in self.unowned.values().flat_map(|unowned| &unowned.used) {
+            memory.store_u64(Space::Host, geometry.span_hint(index, number), HINT_FREE);
+        }
+    }
+
     /// Whether `client` owns any span.
     pub(crate) fn owns_any(&self, client: ComputeId) -> bool {
         self.owned.contains_key(&client)

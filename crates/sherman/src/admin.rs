@@ -9,7 +9,7 @@ use crate::members::Member;
 use crate::url;
 use sherman_control::{AdminError, JoinError, Operator};
 use sherman_core::Error;
-use sherman_fabric::{Call, ComputeId, ServerInfo, ServerStats, calls};
+use sherman_fabric::{Call, ComputeId, Peer, ServerInfo, ServerStats, calls};
 
 /// An operator of a cluster of processes.
 ///
@@ -29,7 +29,7 @@ pub struct Admin {
     inner: Operator,
 }
 
-/// A memory server: what server 0 has recorded about it, and what it answers itself.
+/// A memory server: what the control state has recorded about it, and what it answers itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerStatus {
@@ -106,8 +106,8 @@ impl Admin {
         Ok(Self { inner: Operator::open(&options)? })
     }
 
-    fn ask<C: Call>(&self, server: u16, call: C) -> Result<C::Reply, OpenError> {
-        self.inner.ask(server, call).map_err(|error| match error {
+    fn ask<C: Call>(&self, peer: Peer, call: C) -> Result<C::Reply, OpenError> {
+        self.inner.ask(peer, call).map_err(|error| match error {
             AdminError::Connect(error) => error.into(),
             AdminError::Refused(error) => Error::from(error).into(),
         })
@@ -115,11 +115,11 @@ impl Admin {
 
     /// All members, sorted by id.
     pub fn members(&self) -> Result<Vec<Member>, OpenError> {
-        Ok(self.ask(0, calls::Members)?.into_iter().map(Member::from).collect())
+        Ok(self.ask(Peer::Control, calls::Members)?.into_iter().map(Member::from).collect())
     }
 
     fn table(&self) -> Result<Vec<ServerInfo>, OpenError> {
-        self.ask(0, calls::Servers)
+        self.ask(Peer::Control, calls::Servers)
     }
 
     /// All memory servers, sorted by number. The call asks the servers one after the other. A server that
@@ -147,7 +147,7 @@ impl Admin {
     /// # Errors
     /// [`Error::Refused`] if no member has this id.
     pub fn fence(&self, id: ComputeId) -> Result<(), OpenError> {
-        self.ask(0, calls::Condemn { client: id })
+        self.ask(Peer::Control, calls::Condemn { client: id })
     }
 
     /// Declares that the memory of `server` is permanently gone.
@@ -159,7 +159,7 @@ impl Admin {
     /// # Errors
     /// [`Error::Refused`] for server 0, and if there is no such server.
     pub fn declare_lost(&self, server: u16) -> Result<(), OpenError> {
-        self.ask(0, calls::DeclareLost { server })
+        self.ask(Peer::Control, calls::DeclareLost { server })
     }
 
     /// Asks every server that is not lost and has the memory that the cluster has recorded.
@@ -190,17 +190,17 @@ impl Admin {
 
     /// Memory in use per server, or why a server does not answer.
     pub fn usage(&self) -> Result<Vec<Result<ServerUsage, OpenError>>, OpenError> {
-        self.each(|server| self.ask(server, calls::Usage).map(ServerUsage::from))
+        self.each(|server| self.ask(Peer::Volume(server), calls::Usage).map(ServerUsage::from))
     }
 
     /// The counters of each memory server since its start, or why it does not answer.
     pub fn stats(&self) -> Result<Vec<Result<ServerStats, OpenError>>, OpenError> {
-        self.each(|server| self.ask(server, calls::Stats))
+        self.each(|server| self.ask(Peer::Volume(server), calls::Stats))
     }
 
     /// The counters of memory server 0 since its start. Server 0 keeps the member table.
     pub fn first_stats(&self) -> Result<ServerStats, OpenError> {
-        self.ask(0, calls::Stats)
+        self.ask(Peer::Volume(0), calls::Stats)
     }
 
     /// All trees, sorted by name.
@@ -208,7 +208,7 @@ impl Admin {
     /// # Errors
     /// [`Error::Shape`] if this version does not know the kind of a tree.
     pub fn trees(&self) -> Result<Vec<TreeDescription>, OpenError> {
-        let trees = self.ask(0, calls::ListTrees)?;
+        let trees = self.ask(Peer::Control, calls::ListTrees)?;
         Ok(trees.into_iter().map(TreeDescription::try_from).collect::<Result<_, _>>()?)
     }
 }

@@ -11,7 +11,7 @@ use sherman_core::Error;
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Request, Response,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Peer, Request, Response,
     Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
@@ -257,8 +257,8 @@ impl Endpoint for AnyEndpoint {
         each!(self, endpoint => endpoint.forget(ticket));
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        each!(self, endpoint => endpoint.call(server, request))
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        each!(self, endpoint => endpoint.call(peer, request))
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

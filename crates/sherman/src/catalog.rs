@@ -59,12 +59,12 @@ impl TryFrom<TreeInfo> for TreeDescription {
 }
 
 impl Cluster {
-    /// All trees of the cluster, sorted by name. One request to server 0.
+    /// All trees of the cluster, sorted by name. One control request.
     pub fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
         self.run(async |worker| worker.trees().await)
     }
 
-    /// The catalog's description of a tree. One request to server 0.
+    /// The catalog's description of a tree. One control request.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`].

@@ -14,7 +14,7 @@ use crate::tree_options::TreeOptions;
 use crate::url;
 use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Walk, Worker};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Refusal, ServerStats, calls, control};
+use sherman_fabric::{Counters, Endpoint, FabricError, Peer, Refusal, ServerStats, calls, control};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -392,13 +392,16 @@ impl Cluster {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut all = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                all.push(match sherman_fabric::call(endpoint, server, calls::Stats, &counters).await {
-                    Ok(stats) => Some(stats),
-                    Err(
-                        FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. },
-                    ) => None,
-                    Err(error) => return Err(error.into()),
-                });
+                all.push(
+                    match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Stats, &counters).await
+                    {
+                        Ok(stats) => Some(stats),
+                        Err(
+                            FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. },
+                        ) => None,
+                        Err(error) => return Err(error.into()),
+                    },
+                );
             }
             Ok(all)
         })
@@ -410,11 +413,14 @@ impl Cluster {
             let (endpoint, counters) = (worker.endpoint(), Counters::default());
             let mut usage = Vec::with_capacity(usize::from(endpoint.servers()));
             for server in 0..endpoint.servers() {
-                usage.push(match sherman_fabric::call(endpoint, server, calls::Usage, &counters).await {
-                    Ok(found) => ServerUsage::from(found),
-                    Err(FabricError::ServerLost { .. }) => ServerUsage::default(),
-                    Err(error) => return Err(error.into()),
-                });
+                usage.push(
+                    match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Usage, &counters).await
+                    {
+                        Ok(found) => ServerUsage::from(found),
+                        Err(FabricError::ServerLost { .. }) => ServerUsage::default(),
+                        Err(error) => return Err(error.into()),
+                    },
+                );
             }
             Ok(usage)
         })

@@ -6,7 +6,7 @@ use sherman_fabric::ComputeId;
 use sherman_fabric::control::{MemberInfo, Standing};
 use std::time::Duration;
 
-/// A compute server, as server 0 has recorded it.
+/// A compute server, as the control state has recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
@@ -70,7 +70,7 @@ impl Cluster {
         self.shared().current().compute.client()
     }
 
-    /// All members, sorted by id. One request to server 0.
+    /// All members, sorted by id. One control request.
     ///
     /// ```
     /// # let cluster = sherman::Cluster::open("embedded:?memory=64MiB")?;

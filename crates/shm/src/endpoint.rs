@@ -9,8 +9,8 @@ use sherman_executor::{Driver, Unpark};
 use sherman_fabric::control::Span;
 use sherman_fabric::tickets::{NO_ROOM, Outcomes, unknown};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Request, Response, Space, Ticket,
-    WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Peer, Request, Response, Space,
+    Ticket, WorkList,
 };
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -189,15 +189,15 @@ impl Endpoint for ShmEndpoint {
         self.flight.borrow_mut().forget(ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         let spans = matches!(request, Request::AllocSpans { .. });
-        let ticket = self.control.call(server, request);
+        let ticket = self.control.call(peer, request);
         if spans {
             let requests = &mut *self.requests.borrow_mut();
             // Drops the oldest requests: callers that never poll their request to completion leave them
             // behind.
             requests.truncate(MAX_REQUESTS - 1);
-            requests.push_front((ticket, server));
+            requests.push_front((ticket, peer.server()));
         }
         ticket
     }

@@ -9,7 +9,8 @@ use sherman_control::path::DataPath;
 use sherman_control::{Address, JoinOptions};
 use sherman_executor::block_on;
 use sherman_fabric::{
-    Call, ComputeId, Counters, Endpoint, FabricError, Memory, Space, Verdict, WorkList, call, calls, execute,
+    Call, ComputeId, Counters, Endpoint, FabricError, Memory, Peer, Space, Verdict, WorkList, call, calls,
+    execute,
 };
 use sherman_layout::FormatOptions;
 use sherman_soft_nic::SoftNicFabric;
@@ -180,11 +181,11 @@ fn post(endpoint: &ShmEndpoint, fill: impl FnOnce(&mut WorkList)) -> Result<Work
 /// Does as a client does before its first write: the client may then recover others, and must be recovered
 /// itself.
 fn become_writer(endpoint: &impl Endpoint) {
-    assert!(ask(endpoint, calls::RedoArea).is_ok());
+    assert!(ask(endpoint, calls::Activate).is_ok());
 }
 
 fn ask<C: Call>(endpoint: &impl Endpoint, request: C) -> Result<C::Reply, FabricError> {
-    block_on(endpoint, call(endpoint, 0, request, &Counters::default()))
+    block_on(endpoint, call(endpoint, Peer::Control, request, &Counters::default()))
 }
 
 fn write(endpoint: &ShmEndpoint, line: u64, byte: u8) -> Result<(), FabricError> {
@@ -271,6 +272,7 @@ fn recover(endpoint: &ShmEndpoint, client: ComputeId) {
     }
     assert_eq!(ask(endpoint, calls::Fence { client }), Ok(()));
     assert_eq!(ask(endpoint, calls::Retire { client }), Ok(()));
+    assert_eq!(ask(endpoint, calls::FreeId { client }), Ok(()));
 }
 
 #[test]

@@ -4,10 +4,11 @@
 //! - `crash PLOT HEIGHT SETUP` enumerates one of them.
 //! - `crash PLOT HEIGHT SETUP SEED POINT` prints one schedule of it, event by event.
 //!
-//! SETUP is an index into the list of setups.
+//! SETUP is an index into the list of setups. `BLOW=n` gives volumes two copies, and loses a host at each point.
+//! `n` is an index into [`Blow::of_hosts`].
 
 use sherman_sim::Atlas;
-use sherman_sim::tree::crash::{CrashCase, Enumerated, Setup, VictimOp};
+use sherman_sim::tree::crash::{Blow, CrashCase, Enumerated, Setup, VictimOp};
 use std::time::Instant;
 
 fn main() {
@@ -26,11 +27,14 @@ fn main() {
         for (at, setup) in
             setups.iter().enumerate().filter(|(at, _)| number(2).is_none_or(|wanted| wanted == *at as u64))
         {
-            let mut case = CrashCase::new(operation, height, *setup);
+            let blow = std::env::var("BLOW").ok().and_then(|at| at.parse::<usize>().ok());
+            let blow = blow.map(|at| Blow::of_hosts(2)[at]);
+            let setup = if blow.is_some() { setup.replicated() } else { *setup };
+            let mut case = CrashCase::new(operation, height, setup);
             if let Some(seed) = number(3) {
-                return tell(&mut case, seed, number(4));
+                return tell(&mut case, seed, number(4).map(|point| (point, blow.unwrap_or(Blow::DEATH))));
             }
-            let enumerated = case.enumerate(0..10);
+            let enumerated = case.enumerate_blows(0..10, &[blow.unwrap_or(Blow::DEATH)]);
             let Enumerated { points, visited, violated, .. } = enumerated;
             println!("{at}: {case:?}: {points} points, {visited} visited, {violated} violations");
             for violation in enumerated.violations.iter().take(2) {
@@ -46,8 +50,8 @@ fn main() {
     );
 }
 
-fn tell(case: &mut CrashCase, seed: u64, point: Option<u64>) {
-    let (run, events) = case.run(seed, point, true);
+fn tell(case: &mut CrashCase, seed: u64, point: Option<(u64, Blow)>) {
+    let (run, events) = case.strike(seed, point, true);
     if let Some(atlas) = Atlas::of(&case.fixture().sim, case.fixture().scenario.servers) {
         atlas.tell(&events).iter().for_each(|line| println!("{line}"));
     }

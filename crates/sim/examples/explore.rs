@@ -1,5 +1,5 @@
 //! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
-//! [torn|atomic|crashes|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints every event.
+//! [torn|atomic|crashes|replicas|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints every event.
 //! `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name` explores the same
 //! scenarios without the bug.
 
@@ -17,9 +17,12 @@ fn main() {
     let atomic = args.get(3).is_some_and(|word| word == "atomic");
     let torn = args.get(3).is_some_and(|word| word == "torn");
     let crashes = args.get(3).is_some_and(|word| word == "crashes");
+    let replicas = args.get(3).is_some_and(|word| word == "replicas");
     let named = |variable| std::env::var(variable).ok().and_then(|name| Mutant::from_name(&name));
     let mutant = named("MUTANT");
     let _planted = plant(mutant);
+    let endpoint = std::env::var("ENDPOINT").ok().and_then(|at| at.parse::<usize>().ok());
+    sherman_replica::mutant::plant(endpoint.map(|at| sherman_replica::mutant::Mutant::ALL[at]));
     if args.get(3).is_some_and(|word| word == "lives") {
         if count == 0 {
             let (seen, events) = Lives::run_traced(first, true);
@@ -39,6 +42,16 @@ fn main() {
     }
     let mut explorer = if let Some(mutant) = mutant.or(named("HUNT")) {
         sherman_sim::tree::Hunt::of(mutant).explorer()
+    } else if let Some(breach) = std::env::var("BREACH").ok().and_then(|at| at.parse::<usize>().ok()) {
+        let hunt = sherman_sim::tree::Hunt::everywhere().with_replicas();
+        hunt.with_breach(sherman_sim::Breach::OF_REPLICATION[breach]).explorer()
+    } else if replicas && args[0] == "all" {
+        sherman_sim::tree::Hunt::everywhere().with_replicas().explorer()
+    } else if replicas {
+        Explorer::new(
+            move |draw| Scenario::drawn_with_replicas(draw, format),
+            move |seed| Knobs { verb_atomic: format == Format::TwoLevel, ..Knobs::swarm_with_crashes(seed) },
+        )
     } else if crashes {
         Explorer::new(
             move |draw| Scenario::drawn_with_crashes(draw, format),

@@ -4,10 +4,12 @@ use crate::sim::SharedWorld;
 use crate::world::flight::Phase;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Request, Response, Space,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Peer, Request, Response, Space,
     Ticket, WorkList,
 };
+use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,11 +26,28 @@ pub struct SimFabric {
     pub(crate) world: SharedWorld,
     pub(crate) owner: u32,
     client: ComputeId,
+    table: Arc<VolumeTable>,
 }
 
+/// An endpoint for volumes. Without replication it passes everything through.
+pub type VolumeEndpoint = ReplicatedEndpoint<SimEndpoint>;
+
 impl SimFabric {
-    pub(crate) fn new(world: SharedWorld, owner: u32, client: ComputeId) -> Self {
-        Self { world, owner, client }
+    pub(crate) fn new(world: SharedWorld, owner: u32, client: ComputeId, table: Arc<VolumeTable>) -> Self {
+        Self { world, owner, client, table }
+    }
+
+    /// Returns the table of volumes that this compute server uses until its identity ends (rule E).
+    pub fn table(&self) -> &Arc<VolumeTable> {
+        &self.table
+    }
+
+    /// Returns a new endpoint for volumes.
+    ///
+    /// # Errors
+    /// As [`Fabric::endpoint`].
+    pub fn volumes(&self) -> Result<VolumeEndpoint, FabricError> {
+        ReplicatedEndpoint::new(self.endpoint()?, Arc::clone(&self.table), LaneTable::OnChip)
     }
 
     /// Returns the identity of this compute server.
@@ -185,9 +204,9 @@ impl Endpoint for SimEndpoint {
         world.forget(slot);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         let mut world = self.world.borrow_mut();
-        if self.is_open(&world) { world.call(self.number, server, request) } else { TOO_LATE }
+        if self.is_open(&world) { world.call(self.number, peer, request) } else { TOO_LATE }
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -18,6 +18,33 @@ pub enum Breach {
     ReadPasses,
     /// F4: an atomic is a load and a store, and any event may happen in between.
     SplitAtomic,
+    /// E5: a promoted copy is open at once.
+    NeverClosed,
+    /// E6, L2: volumes open although a silent client may still count on its lease.
+    OpenedBeforeLeases,
+    /// L2: the control state declares a client dead after half of its lease.
+    LeaseTooShort,
+    /// E1: the control state serves identities of older epochs, and renews their leases.
+    OldEpochServed,
+    /// T1: a client that joins gets the table of an older epoch.
+    StaleTable,
+    /// T5: a primary's CPU answers before the backup has its stores.
+    CpuAnswersEarly,
+    /// X1: a client is fenced at the primary alone.
+    FencedAtPrimary,
+}
+
+impl Breach {
+    /// The breaches of replication.
+    pub const OF_REPLICATION: &[Self] = &[
+        Self::NeverClosed,
+        Self::OpenedBeforeLeases,
+        Self::LeaseTooShort,
+        Self::OldEpochServed,
+        Self::StaleTable,
+        Self::CpuAnswersEarly,
+        Self::FencedAtPrimary,
+    ];
 }
 
 /// The adversary's settings. Every field except `breach` selects among legal behaviours. [`Knobs::default`]

@@ -67,7 +67,7 @@ mod world;
 
 pub use atlas::Atlas;
 pub use choice::{Actor, Choice, ChoiceKind};
-pub use endpoint::{SimEndpoint, SimFabric, SimMemory};
+pub use endpoint::{SimEndpoint, SimFabric, SimMemory, VolumeEndpoint};
 pub use explore::{explore, for_seeds};
 pub use knobs::{Breach, Knobs};
 pub use scheduler::{Bounds, Exhaustive, Fair, Pct, Random, Recording, Replay, Report, Scheduler};

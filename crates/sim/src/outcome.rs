@@ -68,6 +68,18 @@ pub enum Fault {
         /// Its index.
         server: u16,
     },
+    /// A host dies with all copies on it. Every connection to it breaks, and no client can join until the
+    /// control state has declared it [lost](Self::HostLost).
+    HostDown {
+        /// Its number.
+        host: u16,
+    },
+    /// The control state declares a host lost, and makes a new table without its copies. The host may be
+    /// alive: then it serves the clients that have the old table.
+    HostLost {
+        /// Its number.
+        host: u16,
+    },
 }
 
 impl fmt::Display for Fault {
@@ -92,6 +104,8 @@ impl fmt::Display for Fault {
             Self::Restart { server } => write!(f, "server {server} restarts"),
             Self::Wipe { server } => write!(f, "server {server} restarts empty"),
             Self::Lose { server } => write!(f, "server {server} is lost"),
+            Self::HostDown { host } => write!(f, "host {host} goes down"),
+            Self::HostLost { host } => write!(f, "host {host} is declared lost"),
         }
     }
 }

@@ -7,10 +7,12 @@ use crate::scheduler::Scheduler;
 use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
+use crate::world::volumes::Volumes;
 use crate::world::{Next, World};
 use sherman_fabric::{ComputeId, Refusal, Request};
 use sherman_layout::{FormatError, FormatOptions};
 use sherman_memory_server::MemoryServer;
+use sherman_replica::VolumeTable;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
@@ -42,8 +44,12 @@ impl Default for Limits {
 /// The configuration of a world.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Number of memory servers.
+    /// Number of memory servers. With replication: of volumes.
     pub servers: u16,
+    /// Copies of each volume: 1 or 2.
+    pub replicas: u16,
+    /// Hosts on which the copies of volumes lie. Without replication each server is a host.
+    pub hosts: u16,
     /// Host memory of each server in bytes.
     pub host_bytes: usize,
     /// On-chip memory of each server in bytes.
@@ -69,6 +75,8 @@ impl Default for SimConfig {
         };
         Self {
             servers: 1,
+            replicas: 1,
+            hosts: 1,
             host_bytes: 256 << 10,
             on_chip_bytes: 2 << 10,
             format,
@@ -88,14 +96,17 @@ impl Sim {
     /// Creates and formats the servers. That state is the first checkpoint.
     pub fn new(config: &SimConfig) -> Result<Self, FormatError> {
         let mut servers = Vec::new();
-        for server in 0..config.servers {
+        let volumes = Volumes::new(config.servers, config.replicas, config.hosts);
+        for copy in 0..config.servers * config.replicas.max(1) {
+            // All copies of a volume have the same bytes, and so the same identity.
+            let server = copy % config.servers;
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
             let memory_id = u64::from(server) + 1;
             let format = FormatOptions { server, servers: config.servers, memory_id, ..config.format };
             let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
             servers.push((memory, cpu, format));
         }
-        let world = World::new(config.knobs.clone(), config.limits, servers);
+        let world = World::new(config.knobs.clone(), config.limits, servers, volumes);
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
     }
 
@@ -236,6 +247,12 @@ impl Sim {
         self.world.borrow_mut().kill_after(compute_server, effects);
     }
 
+    /// Makes a host be lost right after this many more effects of a compute server, by number. If `dead_for`
+    /// is given, the host dies, and is declared lost so many events later. Otherwise it lives on.
+    pub fn lose_after(&mut self, compute_server: u32, effects: u64, host: u16, dead_for: Option<u64>) {
+        self.world.borrow_mut().lose_after(compute_server, effects, (host, dead_for));
+    }
+
     /// Kills the next compute server that begins a recovery (it fences a member), after this many more
     /// effects. May be called several times: each call kills one recoverer, and the last call applies first.
     pub fn ambush(&mut self, effects: u64) {
@@ -280,9 +297,20 @@ impl Sim {
         self.world.borrow_mut().history.note(what);
     }
 
-    /// Returns a server's memory.
+    /// Returns a server's memory. With replication: that of the volume's primary.
     pub fn memory(&self, server: u16) -> SimMemory {
-        SimMemory::new(Rc::clone(&self.world), server)
+        let copy = self.world.borrow().primary(server);
+        SimMemory::new(Rc::clone(&self.world), copy)
+    }
+
+    /// Returns the memory of one copy of a volume, by its number in the [table](Sim::volumes).
+    pub fn copy(&self, copy: u16) -> SimMemory {
+        SimMemory::new(Rc::clone(&self.world), copy)
+    }
+
+    /// Returns the table of volumes.
+    pub fn volumes(&self) -> Arc<VolumeTable> {
+        Arc::clone(&self.world.borrow().volumes.table)
     }
 
     /// Returns the virtual time.
@@ -301,7 +329,8 @@ fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
     let client = world.admit()?;
     let owner = world.add_compute_server(client);
-    Ok(SimFabric::new(Rc::clone(shared), owner, client))
+    let table = world.table_for_joiner();
+    Ok(SimFabric::new(Rc::clone(shared), owner, client, table))
 }
 
 impl fmt::Debug for Sim {
@@ -374,9 +403,8 @@ impl Spawner {
         let client = join(&self.world)?.client();
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        for server in (0..world.servers.len() as u16).rev() {
-            world.serve(server, client, &Request::Leave, now)?;
-        }
+        let control = world.primary(0);
+        world.serve(control, client, &Request::Leave, now)?;
         Ok(client)
     }
 

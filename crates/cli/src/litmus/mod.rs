@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sherman::{AnyFabric, ComputeId};
 use sherman_conformance::litmus::{About, Count, Finding, LitmusSite, all, run as run_programs};
 use sherman_fabric::control::{ChunkClass, Standing};
-use sherman_fabric::{Call, Caps, Endpoint, call, calls};
+use sherman_fabric::{Call, Caps, Endpoint, Peer, call, calls};
 use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -65,9 +65,9 @@ fn is_wanted(about: &About, args: &LitmusArgs) -> bool {
     args.only.is_empty() || args.only.iter().any(|name| name == about.name)
 }
 
-/// Sends a request to server 0.
-fn ask<C: Call>(endpoint: &impl Endpoint, request: C) -> Result<C::Reply, Failure> {
-    let asked = call(endpoint, 0, request, endpoint.counters());
+/// Sends a request to `peer`.
+fn ask<C: Call>(endpoint: &impl Endpoint, peer: Peer, request: C) -> Result<C::Reply, Failure> {
+    let asked = call(endpoint, peer, request, endpoint.counters());
     sherman_executor::block_on(endpoint, asked).map_err(|error| Failure::Runtime(error.to_string()))
 }
 
@@ -78,7 +78,7 @@ fn examine(given: Option<&str>, args: &LitmusArgs) -> Result<Report, Failure> {
     let endpoint = first.endpoint().map_err(|error| Failure::Runtime(error.to_string()))?;
     expect_fresh(&endpoint)?;
     let second = first.join_again()?;
-    let spans = ask(&endpoint, calls::AllocSpans { class: CLASS, count: 1 })?;
+    let spans = ask(&endpoint, Peer::Volume(0), calls::AllocSpans { class: CLASS, count: 1 })?;
     let Some(offset) =
         spans.first().filter(|span| span.bytes >= LitmusSite::HOST_BYTES).map(|span| span.offset)
     else {
@@ -105,19 +105,19 @@ fn examine(given: Option<&str>, args: &LitmusArgs) -> Result<Report, Failure> {
         },
     );
     ran.map_err(|interrupted| Failure::Runtime(interrupted.to_string()))?;
-    ask(&endpoint, calls::FreeSpans { spans: vec![(offset, true)] })?;
+    ask(&endpoint, Peer::Volume(0), calls::FreeSpans { spans: vec![(offset, true)] })?;
     Ok(Report { url, caps, findings })
 }
 
 /// Refuses a cluster that has a tree or another live member, because the programs overwrite memory.
 fn expect_fresh(endpoint: &impl Endpoint) -> Result<(), Failure> {
-    if let Some(tree) = ask(endpoint, calls::ListTrees)?.first() {
+    if let Some(tree) = ask(endpoint, Peer::Control, calls::ListTrees)?.first() {
         return Err(Failure::Usage(format!(
             "the cluster has a tree {:?}. Litmus programs need a fresh cluster",
             tree.name
         )));
     }
-    let members = ask(endpoint, calls::Members)?;
+    let members = ask(endpoint, Peer::Control, calls::Members)?;
     let own: ComputeId = endpoint.client();
     match members.iter().find(|member| member.client != own && member.standing == Standing::Live) {
         Some(other) => Err(Failure::Usage(format!(

@@ -29,8 +29,9 @@ const WORLD: &str = "\
 A schedule is a small tree in simulated memory, a few compute servers that work on it, and an
 adversary. The adversary decides everything that the fabric leaves open: the order in which the
 units of a READ are fetched, when a WRITE takes effect, and which compute server runs next. With
---crashes it also decides which compute server dies, and between which two units. A seed decides the
-whole schedule, as long as the program and the options stay the same.
+--crashes it also decides which compute server dies, and between which two units. With --replicas 2
+every volume has two copies, and hosts of memory are lost too. A seed decides the whole schedule, as
+long as the program and the options stay the same.
 
 After each schedule the command checks that
   - every operation ended;
@@ -76,6 +77,11 @@ pub struct World {
     #[arg(long)]
     pub crashes: bool,
 
+    /// Give every volume this many copies, 1 or 2; with 2, hosts die or are cut off, and clients die as with
+    /// --crashes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
+    pub replicas: u16,
+
     #[command(flatten)]
     pub planted: PlantArgs,
 
@@ -90,6 +96,7 @@ impl World {
     pub fn hunt(&self) -> Hunt {
         let hunt = self.planted.hunt();
         let hunt = if self.crashes { hunt.with_crashes() } else { hunt };
+        let hunt = if self.replicas > 1 { hunt.with_replicas() } else { hunt };
         self.format.map_or(hunt, |format| hunt.only(format))
     }
 
@@ -97,7 +104,8 @@ impl World {
     pub fn again(&self) -> String {
         let crashes = if self.crashes { " --crashes" } else { "" };
         let format = self.format.map_or_else(String::new, |format| format!(" --format {}", format.name()));
-        format!("{crashes}{}{format}", self.planted.again())
+        let replicas = if self.replicas > 1 { " --replicas 2" } else { "" };
+        format!("{crashes}{replicas}{}{format}", self.planted.again())
     }
 }
 

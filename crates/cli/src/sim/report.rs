@@ -39,6 +39,8 @@ pub struct ExploreReport {
     pub seed: u64,
     /// Whether clients died and connections broke.
     pub crashes: bool,
+    /// Copies of each volume.
+    pub replicas: u16,
     /// The planted bug, if there was one.
     pub mutant: Option<PlantedReport>,
     /// The format of the trees, or `mixed`.
@@ -79,6 +81,7 @@ impl ExploreReport {
             schedules: explored.schedules,
             seed: args.seed,
             crashes: args.world.hunt().crashes(),
+            replicas: if args.world.hunt().replicas() { 2 } else { 1 },
             mutant: args.world.planted.report(found),
             format: args.world.hunt().format().map_or("mixed", sherman::Format::name),
             violations: explored.violated,
@@ -113,7 +116,11 @@ impl ViolationReport {
 impl fmt::Display for ExploreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        let crashes = if self.crashes { ", with crashes" } else { "" };
+        let crashes = match (self.replicas, self.crashes) {
+            (2.., _) => ", with crashes and lost hosts",
+            (_, true) => ", with crashes",
+            (_, false) => "",
+        };
         writeln!(
             f,
             "{} schedules from seed {}, {} trees{crashes}",

@@ -14,7 +14,7 @@ use super::report::{Breach, Rule};
 use super::scenario::{Scenario, role, scenario};
 use super::stage::Facts;
 use sherman_fabric::control::Verdict;
-use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, FenceMode, Space, WorkList, call, calls};
+use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, FenceMode, Peer, Space, WorkList, call, calls};
 use std::collections::VecDeque;
 
 /// Stage words: the victim's id, whether the fence was answered, and how many lists the victims and the
@@ -68,7 +68,7 @@ async fn fence<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         .await;
     let client = ComputeId(stage.get(VICTIM) as u16);
     if let Err(error) =
-        call(actor.endpoint(), facts.server(), calls::Fence { client }, actor.counters()).await
+        call(actor.endpoint(), Peer::Volume(facts.server()), calls::Fence { client }, actor.counters()).await
     {
         return Err(actor.breach(format_args!("the request to fence client {client} failed: {error}")));
     }
@@ -158,33 +158,33 @@ async fn go_on<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
 }
 
 /// Sends a request that the server must grant.
-async fn ask<E: Endpoint, C: Call>(actor: &Actor<E>, server: u16, request: C) -> Result<C::Reply, Breach> {
-    let what = format!("{} at server {server}", C::NAME);
-    let answer = call(actor.endpoint(), server, request, actor.counters()).await;
+async fn ask<E: Endpoint, C: Call>(actor: &Actor<E>, peer: Peer, request: C) -> Result<C::Reply, Breach> {
+    let what = format!("{} at {peer}", C::NAME);
+    let answer = call(actor.endpoint(), peer, request, actor.counters()).await;
     answer.map_err(|error| actor.breach(format_args!("{what} failed: {error}")))
 }
 
-/// Recovers the victim, without the tree's part: fences it on every server, then retires it, server 0 last.
+/// Recovers the victim, without the tree's part: fences and retires it on every volume, then frees its id.
 async fn retire<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let stage = actor.stage();
-    // Only a client with a redo area recovers others.
-    ask(&actor, 0, calls::RedoArea).await?;
+    ask(&actor, Peer::Control, calls::Activate).await?;
     actor.meet().await;
     actor.until("the victim to be busy", |stage| stage.get(COMPLETED[0]) >= 2).await;
     let client = ComputeId(stage.get(VICTIM) as u16);
-    ask(&actor, 0, calls::Condemn { client }).await?;
-    let verdict = ask(&actor, 0, calls::Suspect { client }).await?;
+    ask(&actor, Peer::Control, calls::Condemn { client }).await?;
+    let verdict = ask(&actor, Peer::Control, calls::Suspect { client }).await?;
     let appointed = verdict == Verdict::Recover;
     actor.check(appointed, || {
         format!("client {client} was condemned and has no recoverer, but the server answered {verdict:?}")
     })?;
     let servers = actor.endpoint().servers();
     for server in (0..servers).rev() {
-        ask(&actor, server, calls::Fence { client }).await?;
+        ask(&actor, Peer::Volume(server), calls::Fence { client }).await?;
     }
     for server in (0..servers).rev() {
-        ask(&actor, server, calls::Retire { client }).await?;
+        ask(&actor, Peer::Volume(server), calls::Retire { client }).await?;
     }
+    ask(&actor, Peer::Control, calls::FreeId { client }).await?;
     let at_answer = victims_memory(&actor).await?;
     stage.set(ANSWERED, 1);
     actor.until("the victim to see that it is refused", |stage| stage.finished() == 1).await;
@@ -196,8 +196,8 @@ async fn knock_repeatedly<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let (facts, stage) = (actor.facts(), actor.stage());
     let me = actor.endpoint().client();
     stage.set(VICTIM, u64::from(me.0));
-    // Only a client with a redo area is recovered.
-    ask(&actor, 0, calls::RedoArea).await?;
+    // Only an active client is recovered.
+    ask(&actor, Peer::Control, calls::Activate).await?;
     actor.meet().await;
     let mut in_vain = 0;
     for value in 1.. {
@@ -213,7 +213,8 @@ async fn knock_repeatedly<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
         }
         actor.pause().await;
         if hopeless {
-            let answer = call(actor.endpoint(), facts.server(), calls::Usage, actor.counters()).await;
+            let answer =
+                call(actor.endpoint(), Peer::Volume(facts.server()), calls::Usage, actor.counters()).await;
             let refused = answer == Err(FabricError::Fenced { client: me });
             actor.check(refused, || format!("a retired client's request was answered: {answer:?}"))?;
             in_vain += 1;

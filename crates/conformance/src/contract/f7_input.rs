@@ -8,7 +8,7 @@ use super::f7::still_usable;
 use super::report::{Breach, Rule};
 use super::scenario::{Scenario, always, role, scenario};
 use super::stage::Facts;
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList, call, calls};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Space, VerbId, WorkList, call, calls};
 
 /// The largest list or transfer that is tried. No caller can reach a backend's limit beyond it.
 const TRIED: u32 = 1 << 24;
@@ -133,7 +133,7 @@ async fn refuse_all<E: Endpoint>(actor: Actor<E>) -> Result<(), Breach> {
     let mut list = WorkList::new(nowhere);
     list.read(Space::Host, before, 8);
     refuse(&actor, "a list to no server", Due::NoSuchServer, list).await?;
-    let answer = call(actor.endpoint(), nowhere, calls::Usage, actor.counters()).await;
+    let answer = call(actor.endpoint(), Peer::Volume(nowhere), calls::Usage, actor.counters()).await;
     let refused = matches!(&answer, Err(error) if Due::NoSuchServer.is(error));
     actor.check(refused, || format!("a request to no server was answered by {answer:?}"))?;
     actor.stage().finish();

@@ -3,7 +3,7 @@
 use super::world::World;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Peer, Request, Response, Ticket, WorkList,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -87,8 +87,8 @@ impl Endpoint for SeededEndpoint {
         }
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        self.world.borrow_mut().call(self.port, server, request)
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        self.world.borrow_mut().call(self.port, peer.server(), request)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -5,7 +5,7 @@ use sherman_conformance::contract::{Breach, Harness, Participant, Scratch, on_th
 use sherman_executor::Driver;
 use sherman_fabric::control::{Extent, Verdict};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Refusal, Request, Response, Ticket, Verb,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Peer, Refusal, Request, Response, Ticket, Verb,
     WorkList,
 };
 use std::cell::{Cell, RefCell};
@@ -194,7 +194,8 @@ impl Endpoint for LockedEndpoint {
         self.lists.borrow_mut().remove(&ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        let server = peer.server();
         let ticket = self.ticket();
         let answer = match request {
             _ if server >= self.servers => Err(FabricError::NoSuchServer { server }),
@@ -207,7 +208,8 @@ impl Endpoint for LockedEndpoint {
             }
             // No client joins again here, so each id has one incarnation.
             Request::RedoArea => Ok(Response::RedoArea(Extent { offset: 0, bytes: 0 })),
-            Request::Condemn { .. } | Request::Retire { .. } => Ok(Response::Done),
+            Request::Activate => Ok(Response::Active { incarnation: 1 }),
+            Request::Condemn { .. } | Request::Retire { .. } | Request::FreeId { .. } => Ok(Response::Done),
             Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),
         };

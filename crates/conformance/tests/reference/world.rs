@@ -168,7 +168,8 @@ impl World {
                 Ok(Response::Done)
             }
             Request::RedoArea => Ok(Response::RedoArea(Extent { offset: 0, bytes: 0 })),
-            Request::Condemn { .. } => Ok(Response::Done),
+            Request::Activate => Ok(Response::Active { incarnation: 1 }),
+            Request::FreeId { .. } | Request::Condemn { .. } => Ok(Response::Done),
             Request::Suspect { .. } => Ok(Response::Verdict(Verdict::Recover)),
             _ => Err(Refusal::NotHere.into()),
         };

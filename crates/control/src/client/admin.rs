@@ -12,7 +12,7 @@ use crate::wire::frame::put_frame;
 use crate::wire::requests::put_request;
 use crate::wire::responses::take_response;
 use crate::wire::{FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Role, WireError, errors};
-use sherman_fabric::{Call, FabricError, Request, Response, Seen};
+use sherman_fabric::{Call, FabricError, Peer, Request, Response, Seen};
 use std::time::Instant;
 
 /// An operator's access to a cluster.
@@ -68,8 +68,9 @@ impl Operator {
         Ok(Found { boot: welcome.boot, seen: Seen { memory: welcome.memory, cluster: welcome.cluster } })
     }
 
-    /// Asks `server`, and waits for the reply.
-    pub fn ask<C: Call>(&self, server: u16, call: C) -> Result<C::Reply, AdminError> {
+    /// Asks `peer`, and waits for the reply.
+    pub fn ask<C: Call>(&self, peer: Peer, call: C) -> Result<C::Reply, AdminError> {
+        let server = peer.server();
         let Some(address) = self.options.servers.get(usize::from(server)) else {
             return Err(AdminError::Refused(FabricError::NoSuchServer { server }));
         };

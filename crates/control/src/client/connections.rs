@@ -10,7 +10,7 @@ use super::peers::Peers;
 use super::stream::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use sherman_fabric::tickets::NO_ROOM;
-use sherman_fabric::{FabricError, Request, Response, Ticket, WorkList};
+use sherman_fabric::{FabricError, Peer, Request, Response, Ticket, WorkList};
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -114,7 +114,8 @@ impl<L: Lists> Connections<L> {
     }
 
     /// Sends `request`, or refuses it.
-    pub(crate) fn call(&mut self, server: u16, request: &Request, peers: &Peers) -> Ticket {
+    pub(crate) fn call(&mut self, peer: Peer, request: &Request, peers: &Peers) -> Ticket {
+        let server = peer.server();
         let Some(connection) = self.connections.get_mut(usize::from(server)) else {
             return self.flight.refuse_call(FabricError::NoSuchServer { server });
         };
@@ -208,11 +209,12 @@ impl<L: Lists> Connections<L> {
     /// Sends a request and waits for the answer, for as long as a server may be silent.
     pub(crate) fn ask(
         &mut self,
-        server: u16,
+        peer: Peer,
         request: &Request,
         peers: &Peers,
     ) -> Result<Response, FabricError> {
-        let ticket = self.call(server, request, peers);
+        let server = peer.server();
+        let ticket = self.call(peer, request, peers);
         let deadline = peers.now().saturating_add(nanos(peers.options.patience));
         let mut cx = Context::from_waker(Waker::noop());
         loop {

@@ -7,7 +7,7 @@ use super::notifier::Notifier;
 use crate::pace::Pace;
 use sherman_executor::{Driver, Timers, Unpark};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Peer, Request, Response, Ticket, WorkList,
 };
 use std::cell::RefCell;
 use std::fmt;
@@ -123,12 +123,12 @@ impl<L: Lists> Endpoint for ControlEndpoint<L> {
         connections.flush();
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         let connections = &mut *self.connections.borrow_mut();
-        if let Err(error) = self.membership.allow(server, &request) {
+        if let Err(error) = self.membership.allow(peer, &request) {
             return connections.flight.refuse_call(error);
         }
-        connections.call(server, &request, &self.membership.peers)
+        connections.call(peer, &request, &self.membership.peers)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

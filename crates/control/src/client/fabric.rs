@@ -9,10 +9,10 @@
 //! servers that did not know it yet. It learns this before its first verb. A cluster of one server needs no
 //! first step: client and server meet only each other.
 //!
-//! **Leaving.** A client that sends [`Request::Leave`] or [`Request::Depart`] to server 0 has left, and posts
-//! nothing any more. Otherwise the last handle says goodbye to every server when it is dropped, to server 0
-//! last. An identity that lost a connection neither renews nor leaves: it may still hold a lane, which only
-//! recovery can free (I40).
+//! **Leaving.** A client that sends [`Request::Leave`] or [`Request::Depart`] to control has left, and posts
+//! nothing any more. Otherwise the last handle says goodbye when it is dropped: to every volume, then to
+//! control. An identity that lost a connection neither renews nor leaves: it may still hold a lane, which
+//! only recovery can free (I40).
 //!
 //! **Connections.** A fabric keeps a connection to every server for its whole life, in an endpoint or between
 //! two. When the last connection to server 0 ends, server 0 ends the lease of this identity at once. Its
@@ -29,7 +29,7 @@ use super::notifier::Notifier;
 use super::options::JoinOptions;
 use super::peers::{Known, Peers};
 use crate::wire::{Goodbye, GoodbyeCode, MAX_SERVERS, Role, Welcome};
-use sherman_fabric::{Call, Caps, ComputeId, Fabric, FabricError, Refusal, Request, Seen, calls};
+use sherman_fabric::{Call, Caps, ComputeId, Fabric, FabricError, Peer, Refusal, Request, Seen, calls};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,7 +80,7 @@ impl<L: Lists> ControlFabric<L> {
             Err(error) => {
                 // This client owns only its id so far. If the server does not take it back, its lease runs
                 // out.
-                let _ = connections.ask(0, &Request::Leave, &peers);
+                let _ = connections.ask(Peer::Control, &Request::Leave, &peers);
                 Err(error)
             }
         }
@@ -104,7 +104,7 @@ impl<L: Lists> ControlFabric<L> {
             restrict(caps, &connected.welcome.caps);
             connections.add(Connection::new(connected));
         }
-        let renewed = connections.ask(0, &Request::Renew, peers).and_then(calls::Renew::expect);
+        let renewed = connections.ask(Peer::Control, &Request::Renew, peers).and_then(calls::Renew::expect);
         renewed.map(drop).map_err(JoinError::Renew)
     }
 
@@ -220,7 +220,7 @@ impl<L: Lists> Fabric for ControlFabric<L> {
 pub(crate) struct Membership<L: Lists> {
     pub(crate) peers: Peers,
     pub(crate) caps: Caps,
-    /// Whether this client has told server 0 that it leaves.
+    /// Whether this client has told control that it leaves.
     gone: AtomicBool,
     abandoned: AtomicBool,
     /// Whether endpoints that are dropped need not wait for lists in flight.
@@ -245,16 +245,17 @@ impl<L: Lists> Membership<L> {
             && !self.peers.is_broken()
     }
 
-    /// Whether a request may be sent. A `Leave` or `Depart` to server 0 marks this identity as gone.
-    pub(crate) fn allow(&self, server: u16, request: &Request) -> Result<(), FabricError> {
+    /// Whether a request may be sent. A `Leave` or `Depart` to control marks this identity as gone.
+    pub(crate) fn allow(&self, peer: Peer, request: &Request) -> Result<(), FabricError> {
         if self.is_over() {
             return Err(self.peers.fenced());
         }
-        let about_us = matches!(request, Request::Renew | Request::Leave | Request::Depart);
+        let about_us =
+            matches!(request, Request::Renew | Request::Release | Request::Leave | Request::Depart);
         if about_us && self.peers.is_broken() {
-            return Err(FabricError::Disconnected { server });
+            return Err(FabricError::Disconnected { server: peer.server() });
         }
-        if server == 0 && matches!(request, Request::Leave | Request::Depart) {
+        if peer == Peer::Control && matches!(request, Request::Leave | Request::Depart) {
             self.gone.store(true, Ordering::Release);
         }
         Ok(())
@@ -296,18 +297,17 @@ impl<L: Lists> Membership<L> {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells every server that this client leaves. Server 0 is last, because the id may be issued again after
-    /// that. Stops at the first refusal: the recoverer of this client then does the rest.
+    /// Tells every volume that this client leaves, and then control, which may issue the id again. Stops at
+    /// the first refusal: the recoverer of this client then does the rest.
     fn say_goodbye(&self) -> Result<(), FabricError> {
         let mut connections = self.connections()?;
-        for server in (0..self.peers.servers()).rev() {
-            match connections.ask(server, &Request::Leave, &self.peers) {
-                Ok(_) => {}
-                Err(FabricError::ServerLost { .. }) if server != 0 => {}
+        for volume in (0..self.peers.servers()).rev() {
+            match connections.ask(Peer::Volume(volume), &Request::Release, &self.peers) {
+                Ok(_) | Err(FabricError::ServerLost { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        connections.ask(Peer::Control, &Request::Leave, &self.peers).map(drop)
     }
 }
 

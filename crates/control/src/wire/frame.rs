@@ -11,7 +11,7 @@ use super::bytes::WireError;
 use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks. It speaks no other.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 16;
 

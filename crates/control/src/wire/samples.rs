@@ -26,14 +26,15 @@ pub(super) fn requests() -> Vec<Request> {
     let name = || "bestellungen-ö".to_owned();
     vec![
         Request::Join,
+        Request::Activate,
+        Request::Release,
         Request::Leave,
         Request::AllocSpans { class: CLASS, count: 0xfffe },
         Request::FreeSpans { spans: Vec::new() },
         Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
         Request::RedoArea,
-        Request::CreateTree { name: name(), spec: SPEC, types: None, id: 7, root: u64::MAX - 3 },
-        Request::CreateTree { name: name(), spec: SPEC, types: types(), id: 8, root: 64 },
-        Request::NewTreeId,
+        Request::CreateTree { name: name(), spec: SPEC, types: None },
+        Request::CreateTree { name: name(), spec: SPEC, types: types() },
         Request::OpenTree { name: String::new() },
         Request::ListTrees,
         Request::DropTree { name: name(), id: u32::MAX },
@@ -47,6 +48,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Short,
         Request::Succeed { client: CLIENT, incarnation: u32::MAX },
         Request::Retire { client: CLIENT },
+        Request::FreeId { client: CLIENT },
         Request::Relieve { client: CLIENT },
         Request::Members,
         Request::Stats,
@@ -58,7 +60,7 @@ pub(super) fn requests() -> Vec<Request> {
 pub(super) fn responses() -> Vec<Response> {
     let tree = |name: &str, types| {
         let name = name.to_owned();
-        TreeInfo { id: 9, name, spec: SPEC, types, root_word: 1 << 40 }
+        TreeInfo { id: 9, name, spec: SPEC, types, root_word: GlobalAddress::new(3, 1 << 40) }
     };
     let member = |standing| MemberInfo {
         client: CLIENT,
@@ -71,13 +73,13 @@ pub(super) fn responses() -> Vec<Response> {
     vec![
         Response::Done,
         Response::Joined { client: CLIENT },
+        Response::Active { incarnation: u32::MAX },
         Response::Spans(Vec::new()),
         Response::Spans(vec![
             Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },
             Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
         ]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
-        Response::TreeId { id: u32::MAX },
         Response::Tree(CatalogReply { info: tree("orders", types()), created: true }),
         Response::Tree(CatalogReply { info: tree("", None), created: false }),
         Response::Trees(vec![tree("a", types()), tree("b", None), tree(&"c".repeat(128), types())]),

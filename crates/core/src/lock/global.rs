@@ -382,6 +382,7 @@ impl<E: Endpoint> Op<'_, E> {
         let plan = self.plan_release(&held);
         seam!(let (held, list) = lock::write_back(self, held, list, plan).await);
         let mut list = list;
+        let changes = !list.is_empty();
         let combined = plan == ReleasePlan::Global && (self.techniques().combine || list.is_empty());
         if combined {
             self.push_release(&held, &mut list);
@@ -396,12 +397,26 @@ impl<E: Endpoint> Op<'_, E> {
         }
         if plan == ReleasePlan::Global && !combined && outcome.is_ok() {
             outcome = Box::pin(self.release_alone(&held)).await;
+            if changes {
+                outcome = self.excuse_release(outcome);
+            }
         }
         if let Err(error) = &outcome {
             Box::pin(self.release_if_ours(lane, error)).await;
         }
+        let written = changes && outcome.is_ok();
         let plan = if outcome.is_ok() { plan } else { ReleasePlan::Global };
-        self.finish_release(held, plan).await.and(outcome)
+        let released = self.finish_release(held, plan).await;
+        if written { self.excuse_release(released) } else { released.and(outcome) }
+    }
+
+    /// With replication a change has happened when its list has completed on all copies (W4). A release that
+    /// fails afterwards ends the identity, and recovery frees the lane.
+    fn excuse_release(&self, released: Result<(), FabricError>) -> Result<(), FabricError> {
+        match released {
+            Err(error) if self.worker.compute.volumes().is_some() && Membership::is_fatal(&error) => Ok(()),
+            released => released,
+        }
     }
 
     /// The holder calls this before it posts its last list. Tells whether that list must carry the release.

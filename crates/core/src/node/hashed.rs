@@ -169,6 +169,11 @@ pub(super) fn is_detached(image: &[u8]) -> bool {
     image.chunks_exact(LINE).skip(1).any(|line| get_u16(line, AT_BITMAP) & DETACHED != 0)
 }
 
+/// Whether a line that was written is attached.
+pub(super) fn is_line_attached(line: &[u8]) -> bool {
+    get_u16(line, AT_BITMAP) & (DETACHED | WRITTEN) == WRITTEN
+}
+
 /// Detaches a line.
 pub(super) fn detach(line: &mut [u8]) {
     let word = get_u16(line, AT_BITMAP);

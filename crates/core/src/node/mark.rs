@@ -24,6 +24,16 @@ pub(crate) fn mark_linked(image: &mut [u8]) -> Marked {
     Marked::new(image, hashed::attach)
 }
 
+/// Whether a line of entries of a hashed leaf is attached.
+pub(crate) fn is_attached(line: &[u8]) -> bool {
+    hashed::is_line_attached(line)
+}
+
+/// Sets the pending mark of the linked node with this whole image, as `owner`'s. Its lines stay attached.
+pub(crate) fn mark_pending(image: &mut [u8], owner: ComputeId) {
+    remark(image, owner, |flags| Flags { pending: true, ..flags });
+}
+
 /// Bytes of a node of `class` that must be read to mark it free.
 pub(crate) fn bytes_to_mark(class: ChunkClass) -> usize {
     if class.format == Format::LineHashed.number() { class.node_bytes as usize } else { LINE }

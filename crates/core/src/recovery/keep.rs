@@ -5,26 +5,28 @@
 //! Renewals are a third of a lease apart, so two may be late before the lease runs out. A compute server that
 //! is terminated stops renewing.
 
-use super::{BATCH, SERVER_0};
+use super::BATCH;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::membership::Watch;
 use crate::worker::Worker;
 use sherman_fabric::control::MemberInfo;
-use sherman_fabric::{ComputeId, Endpoint, FabricError, Verdict, calls};
+use sherman_fabric::{ComputeId, Endpoint, FabricError, Peer, Verdict, calls};
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// Renewals in one lease.
 const RENEWALS_PER_LEASE: u64 = 3;
+/// How many leases an identity that lost a copy waits for a table without that copy. Then others recover it.
+const LEASES_FOR_A_TABLE: u64 = 8;
 
-/// Fails unless a compute server has left a memory server. It has left if the server said so, or if the
-/// cluster has declared the server lost.
-fn check_left(server: u16, answer: Result<(), FabricError>) -> Result<(), Error> {
-    seam!(recovery::check_left(server, &answer));
+/// Fails unless a compute server has nothing on a volume any more: the volume said so, or the cluster has
+/// declared it lost.
+fn check_released(answer: Result<(), FabricError>) -> Result<(), Error> {
+    seam!(recovery::check_released(&answer));
     match answer {
-        Err(FabricError::ServerLost { .. }) if server != SERVER_0 => Ok(()),
+        Err(FabricError::ServerLost { .. }) => Ok(()),
         answer => Ok(answer?),
     }
 }
@@ -35,7 +37,7 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Renews this compute server's lease with one control request. Returns the members that must be
-    /// recovered, if server 0 names any.
+    /// recovered, if control names any.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the cluster has declared this compute server dead.
@@ -43,8 +45,11 @@ impl<E: Endpoint> Worker<E> {
         // Read before the request: the server's lease begins later.
         let now = self.endpoint.now();
         self.compute.membership.renew_next(now.saturating_add(self.lease() / RENEWALS_PER_LEASE));
-        let renewal = self.op().call(SERVER_0, calls::Renew).await?;
+        let renewal = self.op().call(Peer::Control, calls::Renew).await?;
         self.compute.membership.count_renewal();
+        if let Some(replicas) = &self.compute.replicas {
+            replicas.renewed(now, self.lease());
+        }
         if renewal.short {
             self.compute.membership.want_memory();
         }
@@ -66,7 +71,7 @@ impl<E: Endpoint> Worker<E> {
         if self.endpoint.now() < self.compute.membership.next_renewal() {
             return Ok(());
         }
-        // Server 0 names the same member again at the next renewal.
+        // Control names the same member again at the next renewal.
         self.renew().await.map(drop)
     }
 
@@ -76,26 +81,31 @@ impl<E: Endpoint> Worker<E> {
     ///
     /// # Errors
     /// [`Error::Fenced`] once this compute server is terminated: fenced, disconnected, or with a thread that
-    /// has held a lane for more than two leases. [`Error::ServerLost`] if server 0 is gone.
+    /// has held a lane for more than two leases. [`Error::ServerLost`] if the control state is gone.
     pub async fn keep(&self, stop: impl Fn() -> bool) -> Result<(), Error> {
         let membership = &self.compute.membership;
         // Renews at once, so that a new client learns which members wait for recovery. If clients only come
         // and go, there may be no other recoverer.
         membership.renew_next(self.endpoint.now());
         let mut watch = Watch::default();
+        let mut ended = None;
         while !stop() {
             let now = self.endpoint.now();
             if membership.is_wedged(&mut watch, now, self.lease()) {
                 self.compute.terminate();
             }
             if self.is_over() {
-                return Err(Error::Fenced { client: self.compute.client() });
+                let since = *ended.get_or_insert(now);
+                let patience = LEASES_FOR_A_TABLE.saturating_mul(self.lease());
+                if !self.compute.awaits_table() || now.saturating_sub(since) > patience {
+                    return Err(Error::Fenced { client: self.compute.client() });
+                }
             }
             if now >= membership.next_renewal() {
                 let expired = self.renew().await?;
                 self.report_expired(&expired).await;
             }
-            let busy = || self.is_over() || stop();
+            let busy = || self.is_over() && !self.compute.awaits_table() || stop();
             self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), busy).await;
         }
         Ok(())
@@ -113,13 +123,13 @@ impl<E: Endpoint> Worker<E> {
         self.compute.membership.suspect_all(expired);
     }
 
-    /// Takes the members to ask server 0 about now, also those of `look_again` whose time has come.
+    /// Takes the members to ask control about now, also those of `look_again` whose time has come.
     fn take_suspects(&self, look_again: &mut BTreeMap<ComputeId, u64>) -> BTreeSet<ComputeId> {
         seam!(recovery::take_suspects(self));
         self.compute.membership.take_suspects().due(look_again, self.endpoint.now())
     }
 
-    /// Recovers the members that operations wait for or that server 0 names, until `stop` returns true. It
+    /// Recovers the members that operations wait for or that control names, until `stop` returns true. It
     /// calls `stop` after every batch of members, and at least three times per lease. It also frees the
     /// remaining nodes of trees that operations of this compute server dropped but could not finish.
     ///
@@ -145,10 +155,8 @@ impl<E: Endpoint> Worker<E> {
                 }
                 let outcomes = match self.recover_many(&suspects).await {
                     Ok(outcomes) => outcomes,
-                    Err(error @ (Error::Fenced { .. } | Error::ServerLost { server: SERVER_0 })) => {
-                        return Err(error);
-                    }
-                    // Server 0 names them again at the next renewal.
+                    Err(error @ Error::Fenced { .. }) => return Err(error),
+                    // Control names them again at the next renewal.
                     Err(_) => BTreeMap::new(),
                 };
                 for (client, outcome) in outcomes {
@@ -178,7 +186,7 @@ impl<E: Endpoint> Worker<E> {
     pub async fn give_memory(&self) -> Result<(), Error> {
         let op = self.op();
         while let Some((server, spans)) = self.compute.alloc.release_unused() {
-            match op.call(server, calls::FreeSpans { spans }).await {
+            match op.call(Peer::Volume(server), calls::FreeSpans { spans }).await {
                 Ok(()) | Err(FabricError::ServerLost { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -200,9 +208,9 @@ impl<E: Endpoint> Worker<E> {
         .await;
     }
 
-    /// Returns every member, as server 0 knows them.
+    /// Returns every member, as the control state has them.
     pub async fn members(&self) -> Result<Vec<MemberInfo>, Error> {
-        Ok(self.op().call(SERVER_0, calls::Members).await?)
+        Ok(self.op().call(Peer::Control, calls::Members).await?)
     }
 
     /// Ends the lease of `client` now, even if it is still renewing, and recovers it. An operator uses this
@@ -211,7 +219,7 @@ impl<E: Endpoint> Worker<E> {
     /// # Errors
     /// [`Error::Refused`] if it is no member. Otherwise as [`Worker::recover`].
     pub async fn condemn(&self, client: ComputeId) -> Result<super::Recovery, Error> {
-        self.op().call(SERVER_0, calls::Condemn { client }).await?;
+        self.op().call(Peer::Control, calls::Condemn { client }).await?;
         self.recover(client).await
     }
 
@@ -229,13 +237,13 @@ impl<E: Endpoint> Worker<E> {
             self.finish_drops().await;
         }
         if !self.compute.redo.all_free() {
-            self.op().call(SERVER_0, calls::Depart).await?;
+            self.op().call(Peer::Control, calls::Depart).await?;
             return Ok(());
         }
-        for server in (0..self.endpoint.servers()).rev() {
-            let answer = self.op().call(server, calls::Leave).await;
-            check_left(server, answer)?;
+        for volume in (0..self.endpoint.servers()).rev() {
+            check_released(self.op().call(Peer::Volume(volume), calls::Release).await)?;
         }
+        self.op().call(Peer::Control, calls::Leave).await?;
         Ok(())
     }
 

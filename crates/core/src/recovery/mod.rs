@@ -1,18 +1,19 @@
 //! Recovery repairs what dead compute servers left behind, so that no client waits for them and nothing is
 //! lost.
 //!
-//! Server 0 keeps the membership. It alone decides which member is dead, and it appoints the recoverer. The
-//! recoverer
+//! The control state keeps the membership. It alone decides which member is dead, and it appoints the
+//! recoverer. The recoverer
 //!
-//! 1. **fences** the dead member on every memory server: from then on none of its verbs executes anywhere
+//! 1. **fences** the dead member on every volume: from then on none of its verbs executes anywhere
 //!    (F6);
+//!    with replication, it makes the copies of every volume equal ([`copies`]);
 //! 2. **replays** its redo records ([`mod@replay`]): it finishes or undoes every change that was under way;
 //! 3. **sweeps** its lanes ([`sweep`]), so that all other clients go on; and **relieves** it: the members
 //!    that it was recovering itself may be recovered now;
 //! 4. **clears** the spans that it owned ([`spans`]) of nodes that never became part of a tree, and finishes
 //!    its loads and drops;
-//! 5. **retires** its id on every server, server 0 last: its spans then have no owner, and the id may be
-//!    issued again.
+//! 5. **retires** it on every volume: its spans then have no owner. Then it **frees** the id: control may
+//!    issue it again.
 //!
 //! `STEPS` is the exact list, and one loop executes it. A lane is a lock in the lane table of a memory
 //! server.
@@ -43,11 +44,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`keep`] | the keeper and the recoverer: renewing the lease, recovering suspects, leaving |
+//! | [`copies`] | copies of volumes |
 //! | [`mod@replay`] | records |
 //! | [`sweep`] | lanes |
 //! | [`load`] | linking what a loader left pending |
 //! | [`spans`] | spans |
 
+pub mod copies;
 pub mod keep;
 pub mod load;
 pub mod replay;
@@ -66,15 +69,15 @@ use crate::op::Op;
 use crate::redo::Record;
 use crate::tree::TreeState;
 use crate::worker::Worker;
-use sherman_fabric::WorkList;
 use sherman_fabric::control::{ChunkClass, TreeInfo};
-use sherman_fabric::{Call, ComputeId, Endpoint, FabricError, GlobalAddress, Space, VerbId, Verdict, calls};
+use sherman_fabric::{
+    Call, ComputeId, Endpoint, FabricError, GlobalAddress, Peer, Reach, Space, VerbId, Verdict, WorkList,
+    calls,
+};
 use sherman_layout::{ChunkEntry, ClientWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The server that keeps the members and the catalog.
-const SERVER_0: u16 = 0;
 /// Bytes that one READ of a table takes.
 const TABLE_READ: u64 = 32 << 10;
 /// Lists of a recovery in flight at once. A recoverer far away then waits for one round trip, not for
@@ -86,7 +89,7 @@ const BATCH: usize = 64;
 /// The result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last answer of server 0. The recoverer did something only after [`Verdict::Recover`].
+    /// The last answer of control. The recoverer did something only after [`Verdict::Recover`].
     pub verdict: Verdict,
     /// Records replayed.
     pub records: u64,
@@ -136,10 +139,10 @@ impl<'w> Patient<'w> {
     }
 }
 
-/// A member that may be dead, the guard that keeps other threads from recovering it, and what server 0 says.
+/// A member that may be dead, the guard that keeps other threads from recovering it, and what control says.
 type Asked<'w> = (ComputeId, Option<Recovering<'w>>, Verdict);
 
-/// Whether server 0 wants this compute server to recover the member now.
+/// Whether control wants this compute server to recover the member now.
 fn may_recover(verdict: Verdict) -> bool {
     seam!(recovery::may_recover(verdict));
     verdict == Verdict::Recover
@@ -150,6 +153,8 @@ fn may_recover(verdict: Verdict) -> bool {
 enum Step {
     /// None of their verbs executes any more, on any server.
     Fence,
+    /// Makes the copies of every volume equal. Does nothing where there is one copy.
+    Level,
     /// Settles changes in doubt. Lanes are still as the members left them.
     TellFates,
     /// Reads the catalog.
@@ -162,16 +167,16 @@ enum Step {
     Relieve,
     /// Finishes their loads and drops, and frees the nodes that they made in vain.
     Finish,
-    /// Ends their records and spans on every server except server 0.
+    /// Ends their records, spans and fences on every volume.
     Retire,
-    /// Retires them on server 0: their ids may be issued again.
+    /// Their ids may be issued again.
     FreeId,
 }
 
 /// The steps of a recovery, in order.
-const STEPS: [Step; 9] = {
-    use Step::{Fence, Finish, FreeId, Learn, Relieve, Replay, Retire, Sweep, TellFates};
-    [Fence, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
+const STEPS: [Step; 10] = {
+    use Step::{Fence, Finish, FreeId, Learn, Level, Relieve, Replay, Retire, Sweep, TellFates};
+    [Fence, Level, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
 };
 
 fn steps() -> &'static [Step] {
@@ -191,10 +196,14 @@ struct Recoverer<'w, E: Endpoint> {
     lost: BTreeSet<u16>,
     /// Changes in doubt. Their fate must be settled before lanes are swept.
     doubts: Vec<Arc<Doubt>>,
+    /// Changes that happened, but may be acknowledged only when all volumes are open (W5).
+    happened: Vec<Arc<Doubt>>,
+    /// The copies that it reads.
+    reach: Reach,
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Asks server 0 about `client`. If it is dead and no other member recovers it, recovers it. If an
+    /// Asks control about `client`. If it is dead and no other member recovers it, recovers it. If an
     /// earlier recoverer of `client` died during that work, recovers that recoverer first.
     ///
     /// # Errors
@@ -267,14 +276,19 @@ impl<E: Endpoint> Worker<E> {
 
     /// Recovers an earlier identity of this process. Settles the fates of its changes in doubt before its
     /// lanes are swept.
-    pub(crate) async fn succeed(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) -> Result<(), Error> {
-        let client = former.client();
+    /// Returns those that happened and may be acknowledged when all volumes are open.
+    pub(crate) async fn succeed(
+        &self,
+        former: &ComputeServer,
+        doubts: &[Arc<Doubt>],
+    ) -> Result<Vec<Arc<Doubt>>, Error> {
+        let (client, nothing) = (former.client(), Vec::new());
         // An identity that was never active left nothing.
-        let Some(incarnation) = former.incarnation() else { return Ok(()) };
-        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(()) };
-        let verdict = self.op().call(SERVER_0, calls::Succeed { client, incarnation }).await?;
+        let Some(incarnation) = former.incarnation() else { return Ok(nothing) };
+        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(nothing) };
+        let verdict = self.op().call(Peer::Control, calls::Succeed { client, incarnation }).await?;
         if !matches!(verdict, Verdict::Inherit | Verdict::Recover) {
-            return Ok(());
+            return Ok(nothing);
         }
         let mut recoverer = Recoverer::new(self);
         recoverer.dead.insert(client, Patient::new(verdict, alone));
@@ -286,10 +300,10 @@ impl<E: Endpoint> Worker<E> {
         if failed.is_none() {
             self.compute.membership.count_recovery();
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(recoverer.happened), Err)
     }
 
-    /// Takes each client for this thread, and then asks server 0 about it. A client that another thread of
+    /// Takes each client for this thread, and then asks control about it. A client that another thread of
     /// this compute server recovers comes without a guard.
     ///
     /// The order matters. Otherwise the other thread could finish in between, and the id could be issued
@@ -312,10 +326,10 @@ impl<E: Endpoint> Worker<E> {
         clients.iter().filter_map(|&client| Some((client, membership.begin_recovery(client)?))).collect()
     }
 
-    /// Asks server 0 for its verdict on each client.
+    /// Asks control for its verdict on each client.
     async fn ask(&self, clients: &[ComputeId]) -> Result<Vec<Verdict>, Error> {
         let op = self.op();
-        let requests = clients.iter().map(|&client| (SERVER_0, calls::Suspect { client })).collect();
+        let requests = clients.iter().map(|&client| (Peer::Control, calls::Suspect { client })).collect();
         op.call_all(requests).await.into_iter().map(|verdict| verdict.map_err(Error::from)).collect()
     }
 }
@@ -323,12 +337,14 @@ impl<E: Endpoint> Worker<E> {
 impl<'w, E: Endpoint> Recoverer<'w, E> {
     fn new(worker: &'w Worker<E>) -> Self {
         Self {
-            op: worker.op(),
+            op: Op::to_recover(worker, worker.compute.timeout()),
             dead: BTreeMap::new(),
             trees: BTreeMap::new(),
             classes: BTreeMap::new(),
             lost: BTreeSet::new(),
             doubts: Vec::new(),
+            happened: Vec::new(),
+            reach: Reach::All,
         }
     }
 
@@ -393,18 +409,16 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     async fn run(&mut self) -> Result<(), Error> {
         for step in steps() {
             match step {
-                Step::Fence => {
-                    self.on_other_servers(|client| calls::Fence { client }).await?;
-                    self.on_server_0(|client| calls::Fence { client }).await?;
-                }
+                Step::Fence => self.on_volumes(|client| calls::Fence { client }).await?,
+                Step::Level => self.level().await?,
                 Step::TellFates => self.tell_fates().await?,
                 Step::Learn => self.learn().await?,
                 Step::Replay => self.replay_all().await?,
                 Step::Sweep => self.sweep().await?,
-                Step::Relieve => self.on_server_0(|client| calls::Relieve { client }).await?,
+                Step::Relieve => self.on_control(|client| calls::Relieve { client }).await?,
                 Step::Finish => self.finish_all().await?,
-                Step::Retire => self.on_other_servers(|client| calls::Retire { client }).await?,
-                Step::FreeId => self.on_server_0(|client| calls::Retire { client }).await?,
+                Step::Retire => self.on_volumes(|client| calls::Retire { client }).await?,
+                Step::FreeId => self.on_control(|client| calls::FreeId { client }).await?,
             }
         }
         Ok(())
@@ -433,8 +447,22 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     /// was executed completely. If it holds the lane, the line shows whether the change happened.
     async fn tell_fates(&mut self) -> Result<(), Error> {
         let Some(dead) = self.going().first().copied() else { return Ok(()) };
+        let compute = Arc::clone(&self.op.worker.compute);
         for doubt in std::mem::take(&mut self.doubts) {
             let server = doubt.node().server();
+            match compute.volumes().and_then(|table| doubt.judged(table)) {
+                Some(Fate::Done) => {
+                    self.happened.push(doubt);
+                    continue;
+                }
+                Some(fate) => {
+                    doubt.settle(fate);
+                    continue;
+                }
+                // Neither the lanes of a promoted copy nor a change of several lines say what happened.
+                None if doubt.bytes().is_empty() || compute.lost_lanes(server) => continue,
+                None => {}
+            }
             let stretch = (doubt.offset(), doubt.bytes().len() as u32);
             let line = self.read_all(server, Space::Host, &[stretch]).await?.pop();
             let Some(line) = line else { continue };
@@ -453,37 +481,37 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.forget_loads(client).await
     }
 
-    /// Sends a request about each dead member to every server except server 0.
-    async fn on_other_servers<C: Call<Reply = ()>>(
+    /// Sends a request about each dead member to every volume that is not lost.
+    async fn on_volumes<C: Call<Reply = ()>>(
         &mut self,
         request: impl Fn(ComputeId) -> C,
     ) -> Result<(), Error> {
         self.expect_alive()?;
-        let others: Vec<u16> = (1..self.op.endpoint().servers()).rev().collect();
-        self.on_servers(&others, &request).await
+        let volumes: Vec<u16> = (0..self.op.endpoint().servers()).rev().collect();
+        let going = self.going();
+        let asked: Vec<(ComputeId, u16)> =
+            going.iter().flat_map(|&client| volumes.iter().map(move |&volume| (client, volume))).collect();
+        let requests = asked.iter().map(|&(client, volume)| (Peer::Volume(volume), request(client)));
+        let answers = self.op.call_all(requests.collect()).await;
+        for ((client, volume), answer) in asked.into_iter().zip(answers) {
+            if let Err(error) = self.unless_lost(volume, answer) {
+                self.fail(client, error)?;
+            }
+        }
+        self.expect_alive()
     }
 
-    async fn on_server_0<C: Call<Reply = ()>>(
+    /// Sends a request about each dead member to control.
+    async fn on_control<C: Call<Reply = ()>>(
         &mut self,
         request: impl Fn(ComputeId) -> C,
     ) -> Result<(), Error> {
-        self.on_servers(&[SERVER_0], &request).await
-    }
-
-    async fn on_servers<C: Call<Reply = ()>>(
-        &mut self,
-        servers: &[u16],
-        request: &impl Fn(ComputeId) -> C,
-    ) -> Result<(), Error> {
         let going = self.going();
-        let asked: Vec<(ComputeId, u16)> =
-            going.iter().flat_map(|&client| servers.iter().map(move |&server| (client, server))).collect();
-        let requests = asked.iter().map(|&(client, server)| (server, request(client))).collect();
+        let requests = going.iter().map(|&client| (Peer::Control, request(client))).collect();
         let answers = self.op.call_all(requests).await;
-        for ((client, server), answer) in asked.into_iter().zip(answers) {
-            match self.unless_lost(server, answer) {
-                Ok(_) => {}
-                Err(error) => self.fail(client, error)?,
+        for (client, answer) in going.into_iter().zip(answers) {
+            if let Err(error) = answer {
+                self.fail(client, error.into())?;
             }
         }
         self.expect_alive()
@@ -494,7 +522,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         seam!(let outcome = recovery::unless_lost(self, server, outcome));
         match outcome {
             Ok(value) => Ok(Some(value)),
-            Err(FabricError::ServerLost { .. }) if server != SERVER_0 => {
+            Err(FabricError::ServerLost { .. }) => {
                 self.lost.insert(server);
                 Ok(None)
             }
@@ -509,7 +537,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
 
     /// Reads the catalog.
     async fn learn(&mut self) -> Result<(), Error> {
-        for info in self.op.call(SERVER_0, calls::ListTrees).await? {
+        for info in self.op.call(Peer::Control, calls::ListTrees).await? {
             let id = info.id;
             self.trees.insert(id, (TreeState::new(info, 0, false)?, true));
         }
@@ -522,7 +550,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             return Ok((Arc::clone(tree), *listed));
         }
         let (name, spec) = (String::new(), record.spec);
-        let info = TreeInfo { id: record.tree, name, spec, types: None, root_word: 0 };
+        let info = TreeInfo { id: record.tree, name, spec, types: None, root_word: GlobalAddress::NULL };
         let invariant = "I25: a record has the shape of its tree";
         let tree =
             TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;
@@ -551,6 +579,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             let (mut lists, mut reads): (Vec<WorkList>, Vec<(usize, VerbId)>) = (Vec::new(), Vec::new());
             while left.peek().is_some() && lists.len() < LISTS_IN_FLIGHT {
                 let (mut list, mut bytes) = (self.op.endpoint().list(server), 0);
+                list.set_reach(self.reach);
                 while let Some(&&(at, len)) = left.peek()
                     && list.len() < most_verbs
                     && (list.is_empty() || bytes + u64::from(len) <= most_bytes)
@@ -724,8 +753,16 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.execute(list).await
     }
 
-    /// Reads the root word of a tree.
-    async fn root_word(&mut self, root_word: u64) -> Result<u64, Error> {
-        Ok(get_u64(&self.read_table(SERVER_0, Space::Host, root_word, 8).await?, 0))
+    /// Where the root word that a record changes lies; `None` if the catalog does not list its tree.
+    async fn root_place(&mut self, record: &Record) -> Result<Option<GlobalAddress>, Error> {
+        let trees = self.op.call(Peer::Control, calls::ListTrees).await?;
+        let tree = trees.into_iter().find(|info| info.id == record.tree);
+        Ok(tree.map(|info| info.root_word))
+    }
+
+    /// Reads the root word at `address`. Returns `None` if its volume is lost.
+    async fn root_word(&mut self, address: GlobalAddress) -> Result<Option<u64>, Error> {
+        let word = self.read_table(address.server(), Space::Host, address.offset(), 8).await?;
+        Ok(word.first_chunk().map(|word| u64::from_le_bytes(*word)))
     }
 }

@@ -1,7 +1,7 @@
 //! Broken rules of recovery, and of joining and leaving (`crate::seam`).
 
 use super::replay::Rest;
-use super::{Asked, Recoverer, SERVER_0, Step};
+use super::{Asked, Recoverer, Step};
 use crate::error::Error;
 use crate::mutant::{Mutant, planted};
 use crate::node::Header;
@@ -34,7 +34,22 @@ pub(super) fn steps() -> Option<&'static [Step]> {
     WRONG.iter().find(|(mutant, _)| planted(*mutant)).map(|(_, steps)| *steps)
 }
 
-/// Asks server 0 before other threads are kept from recovering the same members.
+/// Does not compare the copies of what a dead member left.
+pub(super) fn level() -> Option<Result<(), Error>> {
+    planted(Mutant::CopiesNotCompared).then_some(Ok(()))
+}
+
+/// Leaves the root words of copies as they are.
+pub(super) fn level_root() -> Option<Result<(), Error>> {
+    planted(Mutant::RootsNotCompared).then_some(Ok(()))
+}
+
+/// Leaves the primary without the records that it lacks.
+pub(super) fn copies_records() -> Option<bool> {
+    planted(Mutant::RecordsNotCopied).then_some(false)
+}
+
+/// Asks control before other threads are kept from recovering the same members.
 pub(super) async fn ask_alone<'w, E: Endpoint>(
     worker: &'w Worker<E>,
     clients: &[ComputeId],
@@ -68,7 +83,7 @@ pub(super) fn unless_lost<T, E: Endpoint>(
     outcome: Result<T, FabricError>,
 ) -> ControlFlow<Result<Option<T>, Error>, Result<T, FabricError>> {
     match outcome {
-        Err(FabricError::Disconnected { .. }) if server != SERVER_0 && planted(Mutant::PrivateLoss) => {
+        Err(FabricError::Disconnected { .. }) if planted(Mutant::PrivateLoss) => {
             recoverer.lost.insert(server);
             ControlFlow::Break(Ok(None))
         }
@@ -146,7 +161,7 @@ pub(super) fn expect_departure() -> Option<Result<(), Error>> {
     planted(Mutant::LeavesTerminated).then_some(Ok(()))
 }
 
-pub(super) fn check_left(server: u16, answer: &Result<(), FabricError>) -> Option<Result<(), Error>> {
-    let unreachable = server != SERVER_0 && matches!(answer, Err(FabricError::Disconnected { .. }));
+pub(super) fn check_released(answer: &Result<(), FabricError>) -> Option<Result<(), Error>> {
+    let unreachable = matches!(answer, Err(FabricError::Disconnected { .. }));
     (unreachable && planted(Mutant::LeavesTerminated)).then_some(Ok(()))
 }

@@ -15,7 +15,7 @@ use crate::node::mark::mark_free;
 use crate::node::{Header, LINE};
 use crate::op::Op;
 use sherman_fabric::control::Span;
-use sherman_fabric::{Call, ComputeId, Endpoint, Space, WorkList, calls};
+use sherman_fabric::{Call, ComputeId, Endpoint, Peer, Space, WorkList, calls};
 use std::time::Duration;
 
 impl<E: Endpoint> Recoverer<'_, E> {
@@ -39,7 +39,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         from: u64,
     ) -> Result<Vec<Span>, Error> {
         self.expect_alive()?;
-        let answer = self.op.call(server, calls::SpansOf { client: dead, from }).await;
+        let answer = self.op.call(Peer::Volume(server), calls::SpansOf { client: dead, from }).await;
         let Some(spans) = self.unless_lost(server, answer)? else { return Ok(Vec::new()) };
         let is_sound = |span: &Span| {
             let node = u64::from(span.class.node_bytes);

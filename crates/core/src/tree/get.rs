@@ -20,10 +20,13 @@ impl<E: Endpoint> Op<'_, E> {
     /// true at some moment of the call.
     pub async fn get(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        if let Some(found) = self.get_cached(tree, key, value).await? {
-            return Ok(found);
-        }
-        Box::pin(self.search(tree, key, value)).await
+        self.await_open().await?;
+        let found = match self.get_cached(tree, key, value).await? {
+            Some(found) => found,
+            None => Box::pin(self.search(tree, key, value)).await?,
+        };
+        self.confirm_read().await?;
+        Ok(found)
     }
 
     /// Reads the leaf that the cache names, with one READ. Returns `None` if the cache names no leaf, or the

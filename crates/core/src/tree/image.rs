@@ -4,8 +4,8 @@
 //! entries. The number of a node determines its entries, its fences and the location of its neighbours.
 //! [`LoadImage`] takes the chunks that the load would take, and then makes any node on demand.
 
+use super::TreeState;
 use super::bulk::entries_of;
-use super::{CATALOG_SERVER, TreeState};
 use crate::alloc::FIRST_VERSION;
 use crate::error::Error;
 use crate::node::draft::NodePlace;
@@ -14,7 +14,7 @@ use crate::node::{Draft, Shape, TreeShape};
 use crate::op::Op;
 use crate::root::RootWord;
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space, calls};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Peer, Space, calls};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -154,7 +154,7 @@ impl LoadImage {
         let whole = geometry.spans_in_chunk(class.node_bytes);
         loop {
             let count = whole.min(512) as u16;
-            for span in op.call(server, calls::AllocSpans { class, count }).await? {
+            for span in op.call(Peer::Volume(server), calls::AllocSpans { class, count }).await? {
                 let chunk = geometry.chunk_at(span.offset).unwrap_or(0);
                 *self.taken.entry((class, server, chunk)).or_default() += 1;
             }
@@ -198,8 +198,8 @@ impl LoadImage {
     pub async fn install<E: Endpoint>(&self, op: &Op<'_, E>, tree: &TreeState) -> Result<(), Error> {
         let level = self.levels.len() as u8 - 1;
         let root = RootWord { address: self.address(level, 0), level };
-        let mut list = op.endpoint().list(CATALOG_SERVER);
-        list.write(Space::Host, tree.info.root_word, &root.to_bits().to_le_bytes());
+        let mut list = op.endpoint().list(tree.info.root_word.server());
+        list.write(Space::Host, tree.info.root_word.offset(), &root.to_bits().to_le_bytes());
         op.endpoint().recycle(op.execute(list).await?);
         tree.forget_everything();
         Ok(())

@@ -336,6 +336,13 @@ impl<E: Endpoint> Op<'_, E> {
     /// Costs one round trip for up to `prefetch` leaves if the level-1 node is in the cache; otherwise those
     /// of the descent too.
     pub async fn refill(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
+        self.await_open().await?;
+        let more = self.refill_unconfirmed(tree, scan).await?;
+        self.confirm_read().await.inspect_err(|_| scan.entries.clear())?;
+        Ok(more)
+    }
+
+    async fn refill_unconfirmed(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
         scan.entries.clear();
         scan.next = 0;
         while scan.entries.is_empty() {

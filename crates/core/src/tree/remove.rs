@@ -29,7 +29,8 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
-        self.change_now(tree, key, old, ChangeRule::Remove).await
+        let there = self.change_now(tree, key, old, ChangeRule::Remove).await?;
+        self.confirm_refusal(ChangeRule::Remove, there, old).await
     }
 
     /// Puts `value` under `key` unless the key is there. Returns whether it was; `found` receives its present
@@ -76,9 +77,17 @@ impl<E: Endpoint> Op<'_, E> {
         loop {
             match self.change_now(tree, key, old, rule).await {
                 Err(Error::OutOfMemory) => Box::pin(self.await_memory()).await?,
-                done => return done,
+                done => return self.confirm_refusal(rule, done?, old).await,
             }
         }
+    }
+
+    /// Checks a result that changed nothing as that of a lookup (R2). Returns whether the key was there.
+    async fn confirm_refusal(&self, rule: ChangeRule<'_>, there: bool, old: &[u8]) -> Result<bool, Error> {
+        if rule.decide(there.then_some(old)) == EntryChange::Nothing {
+            self.confirm_read().await?;
+        }
+        Ok(there)
     }
 
     async fn change_now(

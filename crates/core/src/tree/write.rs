@@ -289,7 +289,12 @@ impl<E: Endpoint> Op<'_, E> {
         }
         self.write_back(held, list).await.map_err(|error| self.after_post(error))?;
         self.settle([image_slot]);
-        self.link(&mut split.right, sibling, &slot).await.map_err(Error::after_post)?;
+        match self.link(&mut split.right, sibling, &slot).await {
+            // All copies of the node have the split, so the change happened. The record is left: recovery
+            // links the sibling.
+            Err(FabricError::CopyFailed { .. }) => return Ok(split.separator),
+            linked => linked.map_err(Error::after_post)?,
+        }
         self.settle([slot]);
         self.worker.compute.alloc.linked(class, sibling);
         Ok(split.separator)

@@ -7,7 +7,7 @@ use sherman_core::redo::{Record, RecordKind};
 use sherman_core::{Audit, Check, ComputeOptions, Error, Part, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
-use sherman_fabric::{Clock, ComputeId, Counters, Endpoint, GlobalAddress, Memory, Space, call, calls};
+use sherman_fabric::{Clock, ComputeId, Counters, Endpoint, GlobalAddress, Memory, Peer, Space, call, calls};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,9 +201,12 @@ fn lanes_records_and_fences_of_ids_that_nobody_has_are_found() {
     // A record in the redo area of another client.
     let other = scene.cluster.join().expect("another");
     let geometry = *scene.worker.compute().geometry();
-    let area = block_on(&other.endpoint(), call(&other.endpoint(), 0, calls::RedoArea, &Counters::default()))
-        .expect("an area")
-        .offset;
+    let area = block_on(
+        &other.endpoint(),
+        call(&other.endpoint(), Peer::Volume(0), calls::RedoArea, &Counters::default()),
+    )
+    .expect("an area")
+    .offset;
     let address = GlobalAddress::new(0, geometry.chunk_offset(0));
     let record = Record {
         owner: ComputeId(NOBODYS),
@@ -294,13 +297,16 @@ fn what_a_dead_member_left_is_no_damage_until_its_id_is_retired() {
     let scene = Scene::new();
     let other = scene.cluster.join().expect("another");
     let dead = other.client();
-    // A client that takes a lane has a redo area.
-    block_on(&other.endpoint(), call(&other.endpoint(), 0, calls::RedoArea, &Counters::default()))
-        .expect("an area");
+    // A client that takes a lane is active.
+    block_on(
+        &other.endpoint(),
+        call(&other.endpoint(), Peer::Control, calls::Activate, &Counters::default()),
+    )
+    .expect("active");
     let memory = scene.cluster.memory(0).expect("server 0");
     memory.store_u64(Space::OnChip, 0, u64::from(dead.0));
     let endpoint = scene.worker.endpoint();
-    block_on(endpoint, call(endpoint, 0, calls::Condemn { client: dead }, &Counters::default()))
+    block_on(endpoint, call(endpoint, Peer::Control, calls::Condemn { client: dead }, &Counters::default()))
         .expect("condemned");
     let audit = scene.audit();
     assert!(audit.is_clean() && audit.unrecovered == [dead], "{audit:?}");

@@ -3,7 +3,7 @@
 use sherman_embedded::EmbeddedEndpoint;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Peer, Request, Response, Ticket, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -109,9 +109,9 @@ impl Endpoint for Wrapped {
         if self.is_due(false, ticket, cx) { self.inner.poll(ticket, cx) } else { Poll::Pending }
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
         let lie = (self.about.get())(&request);
-        let ticket = self.inner.call(server, request);
+        let ticket = self.inner.call(peer, request);
         if lie {
             self.lies.borrow_mut().insert(ticket);
         }

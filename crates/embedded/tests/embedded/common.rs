@@ -3,7 +3,7 @@
 
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions};
 use sherman_executor::block_on;
-use sherman_fabric::{Call, Counters, Endpoint, FabricError, Space, WorkList, call, execute};
+use sherman_fabric::{Call, Counters, Endpoint, FabricError, Peer, Space, WorkList, call, execute};
 use sherman_layout::FormatOptions;
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ pub fn run(endpoint: &EmbeddedEndpoint, list: WorkList) -> Result<WorkList, Fabr
     block_on(endpoint, execute(endpoint, list, &Counters::default()))
 }
 
-pub fn ask<C: Call>(endpoint: &EmbeddedEndpoint, server: u16, request: C) -> Result<C::Reply, FabricError> {
-    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+pub fn ask<C: Call>(endpoint: &EmbeddedEndpoint, peer: Peer, request: C) -> Result<C::Reply, FabricError> {
+    block_on(endpoint, call(endpoint, peer, request, &Counters::default()))
 }
 
 pub fn write(endpoint: &EmbeddedEndpoint, space: Space, offset: u64, data: &[u8]) -> Result<(), FabricError> {

@@ -2,7 +2,9 @@
 
 use crate::common::{CHIP, MEMORY, SCRATCH, ask, cluster, options, read_word, run, write};
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedError, EmbeddedOptions, MAX_SERVERS};
-use sherman_fabric::{Endpoint, Fabric, FabricError, GlobalAddress, Request, Response, Space, Ticket, calls};
+use sherman_fabric::{
+    Endpoint, Fabric, FabricError, GlobalAddress, Peer, Request, Response, Space, Ticket, calls,
+};
 use sherman_layout::FormatError;
 use std::task::{Context, Poll, Waker};
 
@@ -121,7 +123,7 @@ fn a_ticket_is_answered_once_and_in_kind() {
     let cluster = cluster(1);
     let endpoint = cluster.join().unwrap().endpoint();
     let mut cx = Context::from_waker(Waker::noop());
-    let (list, call) = (endpoint.post(endpoint.list(0)), endpoint.call(0, Request::Usage));
+    let (list, call) = (endpoint.post(endpoint.list(0)), endpoint.call(Peer::Volume(0), Request::Usage));
     assert!(matches!(endpoint.poll(call, &mut cx), Poll::Ready(Err(FabricError::Unsupported { .. }))));
     assert!(matches!(endpoint.poll_call(list, &mut cx), Poll::Ready(Err(FabricError::Unsupported { .. }))));
     assert!(matches!(endpoint.poll(list, &mut cx), Poll::Ready(Ok(_))));
@@ -156,8 +158,8 @@ fn unknown_servers_and_requests_are_refused() {
     let fabric = cluster.join().unwrap();
     let endpoint = Fabric::endpoint(&fabric).unwrap();
     assert_eq!(run(&endpoint, endpoint.list(2)).err(), Some(FabricError::NoSuchServer { server: 2 }));
-    assert_eq!(ask(&endpoint, 9, calls::Usage), Err(FabricError::NoSuchServer { server: 9 }));
-    assert!(matches!(ask(&endpoint, 1, calls::ListTrees), Err(FabricError::Refused(_))));
+    assert_eq!(ask(&endpoint, Peer::Volume(9), calls::Usage), Err(FabricError::NoSuchServer { server: 9 }));
+    assert!(matches!(ask(&endpoint, Peer::Volume(1), calls::ListTrees), Err(FabricError::Refused(_))));
     assert!(write(&endpoint, Space::Host, SCRATCH, &[1]).is_ok());
 }
 

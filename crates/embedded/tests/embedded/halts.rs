@@ -4,7 +4,9 @@ use crate::common::{SCRATCH, ask, cluster, options, read_word, run, write};
 use sherman_embedded::{Atomicity, EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::block_on;
 use sherman_fabric::control::Verdict;
-use sherman_fabric::{ComputeId, Counters, Endpoint, Request, Response, Space, WorkList, calls, execute};
+use sherman_fabric::{
+    ComputeId, Counters, Endpoint, Peer, Request, Response, Space, WorkList, calls, execute,
+};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -108,30 +110,31 @@ fn where_verbs_are_atomic_it_is_cut_between_them() {
 fn a_halted_client_is_dead_to_the_others_and_can_be_recovered() {
     let cluster = cluster(2);
     let survivor = cluster.join().unwrap().endpoint();
-    ask(&survivor, 0, calls::RedoArea).unwrap();
+    ask(&survivor, Peer::Control, calls::Activate).unwrap();
     let client = {
         let victim = cluster.join().unwrap();
         let endpoint = victim.endpoint();
-        ask(&endpoint, 0, calls::RedoArea).unwrap();
-        ask(&endpoint, 1, calls::RedoArea).unwrap();
+        ask(&endpoint, Peer::Control, calls::Activate).unwrap();
+        ask(&endpoint, Peer::Volume(1), calls::RedoArea).unwrap();
         victim.halt(1);
-        let ticket = endpoint.call(0, Request::Leave);
+        let ticket = endpoint.call(Peer::Control, Request::Leave);
         assert!(endpoint.poll_call(ticket, &mut Context::from_waker(Waker::noop())).is_pending());
         victim.client()
     };
     // The victim's destructors have run, and sent nothing.
-    assert_eq!(ask(&survivor, 0, calls::Condemn { client }), Ok(()));
-    assert_eq!(ask(&survivor, 0, calls::Suspect { client }), Ok(Verdict::Recover));
+    assert_eq!(ask(&survivor, Peer::Control, calls::Condemn { client }), Ok(()));
+    assert_eq!(ask(&survivor, Peer::Control, calls::Suspect { client }), Ok(Verdict::Recover));
     for request in
         [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }]
     {
         for server in [1, 0] {
             assert!(matches!(
-                ask(&survivor, server, request.clone()),
+                ask(&survivor, Peer::Volume(server), request.clone()),
                 Ok(Response::Done | Response::Spans(_))
             ));
         }
     }
+    assert_eq!(ask(&survivor, Peer::Control, calls::FreeId { client }), Ok(()));
 }
 
 #[test]
@@ -143,9 +146,9 @@ fn a_halted_client_that_is_fenced_executes_nothing_more_though_its_last_list_is_
         let endpoint = victim.endpoint();
         victim.halt(seed);
         let client = victim.client();
-        assert_eq!(ask(&survivor, 0, calls::Fence { client }), Ok(()));
+        assert_eq!(ask(&survivor, Peer::Volume(0), calls::Fence { client }), Ok(()));
         assert!(is_pending(&endpoint, three_verbs(&endpoint)), "a dead client gets no answer at all");
-        let ticket = endpoint.call(0, Request::RedoArea);
+        let ticket = endpoint.call(Peer::Volume(0), Request::RedoArea);
         assert!(endpoint.poll_call(ticket, &mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(seen(&survivor), (0, 0, 0));
     }
@@ -159,21 +162,24 @@ fn the_last_request_is_heard_or_not_and_never_answered() {
         let watcher = cluster.join().unwrap().endpoint();
         let victim = cluster.join().unwrap();
         let endpoint = victim.endpoint();
-        // Both the recoverer and the client to recover need a redo area.
+        // Only an active client is recovered.
         for member in [&watcher, &endpoint] {
-            assert!(ask(member, 0, calls::RedoArea).is_ok());
+            assert!(ask(member, Peer::Control, calls::Activate).is_ok());
         }
         victim.halt(seed);
         let condemn = Request::Condemn { client: victim.client() };
-        let ticket = endpoint.call(0, condemn.clone());
+        let ticket = endpoint.call(Peer::Control, condemn.clone());
         assert!(endpoint.poll_call(ticket, &mut Context::from_waker(Waker::noop())).is_pending());
-        let verdict = ask(&watcher, 0, calls::Suspect { client: victim.client() });
+        let verdict = ask(&watcher, Peer::Control, calls::Suspect { client: victim.client() });
         match verdict {
             Ok(Verdict::Recover) => heard += 1,
             Ok(Verdict::Alive { .. }) => {
                 unheard += 1;
-                let _ = endpoint.call(0, condemn);
-                assert_eq!(ask(&watcher, 0, calls::Suspect { client: victim.client() }).map(|_| ()), Ok(()));
+                let _ = endpoint.call(Peer::Control, condemn);
+                assert_eq!(
+                    ask(&watcher, Peer::Control, calls::Suspect { client: victim.client() }).map(|_| ()),
+                    Ok(())
+                );
                 assert!(is_alive(&watcher, victim.client()), "one request, not two");
             }
             other => panic!("{other:?}"),
@@ -183,7 +189,7 @@ fn the_last_request_is_heard_or_not_and_never_answered() {
 }
 
 fn is_alive(endpoint: &EmbeddedEndpoint, client: ComputeId) -> bool {
-    matches!(ask(endpoint, 0, calls::Suspect { client }), Ok(Verdict::Alive { .. }))
+    matches!(ask(endpoint, Peer::Control, calls::Suspect { client }), Ok(Verdict::Alive { .. }))
 }
 
 #[test]
@@ -223,7 +229,7 @@ fn a_fence_of_threads_that_were_halted_at_work_is_answered() {
             std::thread::yield_now();
         }
         victim.halt(seed);
-        assert_eq!(ask(&survivor, 0, calls::Fence { client: victim.client() }), Ok(()));
+        assert_eq!(ask(&survivor, Peer::Volume(0), calls::Fence { client: victim.client() }), Ok(()));
         write(&survivor, Space::Host, SCRATCH, &[2; 1024]).unwrap();
         for _ in 0..100 {
             assert_eq!(read_word(&survivor, Space::Host, SCRATCH), Ok(0x0202_0202_0202_0202));

@@ -5,8 +5,8 @@ use sherman_conformance::litmus::{Count, Finding, LitmusSite, all, run};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
 use sherman_executor::{Driver, block_on};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Request, Response, Space, Ticket, Verb,
-    WorkList, execute,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Peer, Request, Response, Space, Ticket,
+    Verb, WorkList, execute,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -179,8 +179,8 @@ impl Endpoint for Weak {
         self.inner.forget(ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        self.inner.call(server, request)
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        self.inner.call(peer, request)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

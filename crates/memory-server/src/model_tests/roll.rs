@@ -1,4 +1,4 @@
-//! The model's view of membership on server 0: until when each member lives, and which member recovers which.
+//! The model's view of membership: until when each member lives, and which member recovers which.
 
 use super::CAPACITY;
 use fastrand::Rng;
@@ -30,6 +30,8 @@ pub(super) struct Roll {
     short: Option<(u16, u64)>,
     /// Ids and incarnations of members whose recovery has begun.
     begun: BTreeSet<(u16, u32)>,
+    /// Live and ending members that said that they may own memory.
+    active: BTreeSet<u16>,
     /// How often each kind of event happened.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -43,8 +45,8 @@ impl Roll {
         self.ending.contains_key(&id)
     }
 
-    pub(super) fn live(&self) -> impl Iterator<Item = u16> {
-        self.live.keys().copied()
+    pub(super) fn is_active(&self, id: u16) -> bool {
+        self.active.contains(&id)
     }
 
     /// Whether no client may join once the members in `to_reap` are gone: the last id is reserved for a
@@ -71,6 +73,7 @@ impl Roll {
     pub(super) fn reap(&mut self, id: u16) {
         assert!(!self.recovers_any(id), "{id} still recovers a member");
         assert!(self.live.remove(&id).is_some());
+        self.active.remove(&id);
         self.saw("reaped");
     }
 
@@ -116,11 +119,11 @@ impl Roll {
     pub(super) fn refusal_for(&self, from: ComputeId, request: &Request) -> Option<Refusal> {
         let bad = |what| Some(Refusal::BadRequest { what });
         match request {
-            Request::Condemn { client } | Request::Fence { client } => {
+            Request::Condemn { client } => {
                 let known = self.is_live(client.0) || self.is_ending(client.0);
                 (!known).then_some(Refusal::NotAMember { client: *client })
             }
-            Request::Retire { client } => match self.ending.get(&client.0) {
+            Request::Relieve { client } | Request::FreeId { client } => match self.ending.get(&client.0) {
                 None => bad("the client to retire is neither dead nor leaving"),
                 Some(ending) if ending.recoverer != Some(from.0) => {
                     bad("the sender is not the recoverer of the client to retire")
@@ -163,6 +166,7 @@ impl Roll {
         self.give_up(id);
         self.live.remove(&id);
         self.ending.remove(&id);
+        self.active.remove(&id);
     }
 
     fn end(&mut self, id: u16, standing: Standing, recoverer: Option<u16>) {
@@ -267,6 +271,11 @@ impl Roll {
                 });
                 assert_eq!(verdict, self.suspect(from.0, client.0, now));
             }
+            (Request::Activate, Response::Active { incarnation }) => {
+                assert_eq!(incarnation, self.incarnation(from.0));
+                self.active.insert(from.0);
+            }
+            (Request::Relieve { client }, Response::Done) => self.give_up(client.0),
             (Request::Depart, Response::Done) => {
                 self.give_up(from.0);
                 self.end(from.0, Standing::Leaving, None);

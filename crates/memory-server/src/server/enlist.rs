@@ -88,10 +88,7 @@ impl MemoryServer {
         from: ComputeId,
         request: &Request,
     ) -> Result<Response, Refusal> {
-        if self.root.is_none() {
-            return Err(Refusal::NotHere);
-        }
-        self.admit(from)?;
+        self.admit_member(from)?;
         match request {
             Request::DeclareLost { server } => self.declare_lost(memory, *server),
             _ => self.servers(),

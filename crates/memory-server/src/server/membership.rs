@@ -1,18 +1,18 @@
 //! The requests of membership and recovery: leases, fences, takeover of spans, and the release of ids.
 //!
 //! Recovery of one member by another is a sequence of requests, each of which may be repeated. The recoverer
-//! fences the member on every server, reads its spans on every server, and retires it on every server, server
-//! 0 last (`docs/INVARIANTS.md`). If the recoverer dies half-way, the member is still dead on server 0. The
-//! next recoverer fences again, also where the fence was lifted already, finds nothing there, and continues.
-//! So every server but 0 accepts a fence of any id at any time.
+//! fences the member on every volume, reads its spans on every volume, retires it on every volume, and frees
+//! its id last (`docs/INVARIANTS.md`). If the recoverer dies half-way, the member is still dead in the
+//! control state. The next recoverer fences again, also where the fence was lifted already, finds nothing
+//! there, and continues. So a volume accepts a fence of any id at any time.
 
-use super::MemoryServer;
+use super::{MemoryServer, Root};
 use sherman_fabric::control::{Renewal, Verdict};
 use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response};
-use sherman_layout::{ClientWord, MemberState};
+use sherman_layout::ClientWord;
 
 impl MemoryServer {
-    /// Answers the requests that only server 0 answers.
+    /// Answers the requests about members.
     pub(super) fn membership_request(
         &mut self,
         memory: &dyn Memory,
@@ -20,10 +20,7 @@ impl MemoryServer {
         request: &Request,
         now: u64,
     ) -> Result<Response, Refusal> {
-        if self.root.is_none() {
-            return Err(Refusal::NotHere);
-        }
-        self.admit(from)?;
+        self.admit_member(from)?;
         if let Request::Succeed { client, incarnation } = request
             && *client != from
             && self.root.as_ref().is_some_and(|root| root.members.is_live_issue(*client, *incarnation))
@@ -35,6 +32,23 @@ impl MemoryServer {
         let geometry = &self.superblock.geometry;
         let members = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.members;
         match request {
+            Request::Activate => {
+                Ok(Response::Active { incarnation: members.activate(memory, geometry, from) })
+            }
+            Request::Leave => {
+                members.release(memory, geometry, from);
+                Ok(Response::Done)
+            }
+            Request::Relieve { client } => {
+                members.may_retire(from, *client)?;
+                members.give_up(memory, geometry, *client);
+                Ok(Response::Done)
+            }
+            Request::FreeId { client } => {
+                members.may_retire(from, *client)?;
+                members.release(memory, geometry, *client);
+                Ok(Response::Done)
+            }
             Request::Renew => {
                 members.renew(memory, geometry, from, now);
                 let lease = geometry.lease_nanos;
@@ -81,13 +95,7 @@ impl MemoryServer {
         client: ComputeId,
     ) -> Result<Response, Refusal> {
         self.admit(from)?;
-        let known = match &self.root {
-            Some(root) => root.members.get(client).state != MemberState::Free,
-            None => self.geometry().is_client(client),
-        };
-        // An id without a holder must not be fenced: no member would ever retire it, so it could never be
-        // issued again.
-        if !known {
+        if !self.geometry().is_client(client) {
             return Err(Refusal::NotAMember { client });
         }
         self.clients.fence(memory, &self.superblock.geometry, client);
@@ -106,13 +114,15 @@ impl MemoryServer {
         Ok(Response::Spans(self.spans.of(self.geometry(), &self.chunks, client, offset)))
     }
 
-    /// Whether `client` has nothing in memory, so that it needs no recovery (I43). Without a redo area here
-    /// it has none anywhere and owns no span. If it also recovers no other member, it holds no lane and
-    /// writes nothing.
+    /// Whether `client` has nothing in memory, so that it needs no recovery (I43). A member that is not
+    /// active has no redo area and owns no span. If it also recovers no other member, it holds no lane and
+    /// writes nothing. Members of a memory that an older build wrote are not marked active; they have a redo
+    /// area here.
     fn owns_nothing(&self, client: ComputeId) -> bool {
+        let acts = |root: &Root| root.members.get(client).active || root.members.recovers_any(client);
         self.clients.get(client) == ClientWord::default()
             && !self.spans.owns_any(client)
-            && !self.root.as_ref().is_some_and(|root| root.members.recovers_any(client))
+            && !self.root.as_ref().is_some_and(acts)
     }
 
     /// Frees the ids of members whose lease has run out and that own nothing.
@@ -162,28 +172,9 @@ impl MemoryServer {
         }
     }
 
-    /// Clears `client` as the recoverer of other members. Its own recoverer has fenced it everywhere and
-    /// replayed its records, so nothing that it did for them is half done.
-    pub(super) fn relieve(
-        &mut self,
-        memory: &dyn Memory,
-        from: ComputeId,
-        client: ComputeId,
-    ) -> Result<Response, Refusal> {
-        if self.root.is_none() {
-            return Err(Refusal::NotHere);
-        }
-        self.admit(from)?;
-        self.expect_fenced(client)?;
-        let members = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.members;
-        members.may_retire(from, client)?;
-        members.give_up(memory, &self.superblock.geometry, client);
-        Ok(Response::Done)
-    }
-
-    /// Forgets `client`. Its spans become unowned, as if it had left. The fence is lifted before the member
-    /// entry is freed. If the server stops in between, the member is still dead and must be fenced again. In
-    /// the other order, the server could issue an id that is fenced.
+    /// Forgets `client`. Its spans become unowned, as if it had left. The recoverer frees the id only after
+    /// every volume has lifted its fence. If it dies in between, the member is still dead and must be fenced
+    /// again. In the other order, the control state could issue an id that is fenced.
     pub(super) fn retire(
         &mut self,
         memory: &dyn Memory,
@@ -192,15 +183,9 @@ impl MemoryServer {
     ) -> Result<Response, Refusal> {
         self.admit(from)?;
         self.expect_fenced(client)?;
-        if let Some(root) = &self.root {
-            root.members.may_retire(from, client)?;
-        }
         let geometry = &self.superblock.geometry;
         self.spans.disown(memory, geometry, &self.chunks, client);
         self.clients.retire(memory, geometry, client);
-        if let Some(root) = &mut self.root {
-            root.members.release(memory, geometry, client);
-        }
         Ok(Response::Done)
     }
 

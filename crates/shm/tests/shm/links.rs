@@ -3,7 +3,7 @@
 use crate::raw::{MEMBERS, SCRATCH, eventually, join, options, serve};
 use sherman_control::Operator;
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Response, Space, call, calls, execute};
+use sherman_fabric::{Counters, Endpoint, FabricError, Peer, Response, Space, call, calls, execute};
 use sherman_shm::{JoinShmError, ShmEndpoint, ShmFabric, ShmOptions};
 use sherman_soft_nic::server::{Listen, ServerOptions, SoftNicServer};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn a_server_that_stops_ends_the_identity_of_clients_that_map_its_memory() {
     assert_eq!(write(&endpoint, 2), Err(FabricError::NoSuchServer { server: 2 }));
     eventually(|| fabric.endpoint().err().as_ref() == Some(&gone));
     // The client no longer renews its lease: other clients recover its unfinished work.
-    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
+    let renewed = block_on(&endpoint, call(&endpoint, Peer::Control, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
@@ -60,7 +60,7 @@ fn a_server_that_is_declared_lost_is_not_mapped() {
     let joining = join(&servers);
     let old = ShmFabric::join(&joining).unwrap();
     let admin = Operator::open(&joining).unwrap();
-    assert!(matches!(admin.ask(0, calls::DeclareLost { server: 1 }), Ok(())));
+    assert!(matches!(admin.ask(Peer::Control, calls::DeclareLost { server: 1 }), Ok(())));
     drop(servers.pop());
     let fabric = ShmFabric::join(&joining).unwrap();
     for _ in 0..2 {
@@ -76,7 +76,7 @@ fn a_server_that_is_declared_lost_is_not_mapped() {
 fn a_client_that_gives_up_its_identity_posts_nothing_and_a_client_that_leaves_is_gone() {
     let servers = [serve(0, 1, &options())];
     let watcher = ShmFabric::join(&join(&servers)).unwrap().endpoint().unwrap();
-    let members = || match block_on(&watcher, call(&watcher, 0, MEMBERS, &Counters::default())) {
+    let members = || match block_on(&watcher, call(&watcher, Peer::Control, MEMBERS, &Counters::default())) {
         Ok(Response::Members(members)) => members.len(),
         other => panic!("{other:?}"),
     };
@@ -87,8 +87,8 @@ fn a_client_that_gives_up_its_identity_posts_nothing_and_a_client_that_leaves_is
     assert_eq!(members(), 1);
     let fabric = ShmFabric::join(&join(&servers)).unwrap();
     let endpoint = fabric.endpoint().unwrap();
-    let area = block_on(&endpoint, call(&endpoint, 0, calls::RedoArea, &Counters::default()));
-    assert!(area.is_ok(), "{area:?}");
+    let active = block_on(&endpoint, call(&endpoint, Peer::Control, calls::Activate, &Counters::default()));
+    assert!(active.is_ok(), "{active:?}");
     fabric.abandon();
     let fenced = Err(FabricError::Fenced { client: fabric.client() });
     assert_eq!((write(&endpoint, 0), read(&endpoint, 0)), (fenced.clone(), fenced));

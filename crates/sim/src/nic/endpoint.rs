@@ -4,7 +4,8 @@ use super::machine::NANO;
 use super::world::{Port, World};
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Peer, Request, Response, Ticket,
+    WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -185,8 +186,8 @@ impl Endpoint for NicEndpoint {
         }
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        self.world.borrow_mut().call(self.number, server, request)
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        self.world.borrow_mut().call(self.number, peer, request)
     }
 
     fn poll_call(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -24,7 +24,7 @@ use super::tear::Recent;
 use crate::bounds::check_verb;
 use crate::tasks::WakeQueue;
 use crate::world::timers::Timers;
-use sherman_fabric::{Caps, ComputeId, FabricError, Request, Response, Space, Ticket, Verb, WorkList};
+use sherman_fabric::{Caps, ComputeId, FabricError, Peer, Request, Response, Space, Ticket, Verb, WorkList};
 use sherman_memory_server::MemoryServer;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -297,9 +297,9 @@ impl World {
     }
 
     /// Sends a control request.
-    pub(super) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+    pub(super) fn call(&mut self, endpoint: u32, peer: Peer, request: Request) -> Ticket {
         let task = self.current.map_or(NO_TASK, |(task, _)| task);
-        let slot = self.flights.begin(endpoint, server, task);
+        let slot = self.flights.begin(endpoint, peer.server(), task);
         self.flights.get_mut(slot).request = Some(request);
         if self.quiet {
             self.answer(slot);

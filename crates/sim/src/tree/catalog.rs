@@ -8,7 +8,7 @@
 use super::check::{Found, Property};
 use super::scenario::Scenario;
 use super::script::{OTHERS, SPAN, Script};
-use crate::endpoint::SimEndpoint;
+use crate::endpoint::VolumeEndpoint;
 use crate::history::{Call, Fate, History, Op, OpId, Outcome};
 use sherman_core::{Error, Loading, TreeState, Worker};
 use sherman_fabric::control::TreeInfo;
@@ -81,7 +81,7 @@ impl CatalogCall {
 
 impl Script {
     /// Runs a catalog operation, or an operation on a tree that it opened earlier.
-    pub(super) async fn use_catalog(&mut self, worker: &Worker<SimEndpoint>, number: u32) {
+    pub(super) async fn use_catalog(&mut self, worker: &Worker<VolumeEndpoint>, number: u32) {
         let name = self.rng.below(OTHERS.len());
         let Some(tree) = self.others[name].clone() else {
             let asked = if self.rng.one_in(4) { Asked::Open } else { Asked::Create };
@@ -98,7 +98,7 @@ impl Script {
         }
     }
 
-    async fn ask_catalog(&mut self, worker: &Worker<SimEndpoint>, name: usize, asked: Asked) {
+    async fn ask_catalog(&mut self, worker: &Worker<VolumeEndpoint>, name: usize, asked: Asked) {
         let invoked = self.record.history.borrow_mut().moment();
         let call = CatalogCall {
             client: self.client,
@@ -157,7 +157,7 @@ impl Script {
     }
 
     /// Runs one operation on one key of another tree, or scans it.
-    async fn use_other(&mut self, worker: &Worker<SimEndpoint>, tree: &Arc<TreeState>, number: u32) {
+    async fn use_other(&mut self, worker: &Worker<VolumeEndpoint>, tree: &Arc<TreeState>, number: u32) {
         let key = self.rng.below(KEYS as usize) as u64;
         let value = u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
         let home = std::mem::replace(&mut self.tree, Arc::clone(tree));
@@ -185,7 +185,7 @@ impl Script {
 
     /// Bulk-loads another tree. The load takes effect at one moment, at which the tree is empty, or not at
     /// all.
-    async fn load(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState, number: u32) {
+    async fn load(&mut self, worker: &Worker<VolumeEndpoint>, tree: &TreeState, number: u32) {
         let keys = 1 + self.rng.below(KEYS as usize) as u64;
         let value = |key: u64| key << 32 | u64::from(self.client) << 16 | u64::from(number) << 1 | 1;
         let loaded = self.invoke_all(tree, 0..keys, |key| Op::Insert(value(key)));
@@ -214,7 +214,7 @@ impl Script {
 
     /// Clears another tree, each leaf at a separate moment: each key is absent at some moment. The client
     /// does not learn the values that were removed.
-    async fn clear(&mut self, worker: &Worker<SimEndpoint>, tree: &TreeState) {
+    async fn clear(&mut self, worker: &Worker<VolumeEndpoint>, tree: &TreeState) {
         let absent = self.invoke_all(tree, 0..KEYS, |_| Op::Get);
         let removed: Vec<OpId> =
             (0..MOST_TIMES_CLEARED).flat_map(|_| self.invoke_all(tree, 0..KEYS, |_| Op::Remove)).collect();
@@ -244,7 +244,7 @@ impl Script {
 
 /// Loads `keys`, ascending, into an empty tree.
 pub(super) async fn bulk_load(
-    worker: &Worker<SimEndpoint>,
+    worker: &Worker<VolumeEndpoint>,
     tree: &TreeState,
     scenario: &Scenario,
     keys: impl IntoIterator<Item = u64>,

@@ -43,6 +43,10 @@ pub enum Property {
     Catalog,
     /// If every task gets its turn, no healthy member is declared dead.
     Health,
+    /// The copies of a volume are equal at rest.
+    Copies,
+    /// The loss of one host leaves no change in doubt.
+    Settled,
 }
 
 /// A property that did not hold, and the schedule that shows it.
@@ -143,6 +147,34 @@ pub(super) fn redo(sim: &Sim, computes: &[&ComputeServer]) -> Result<(), Found> 
                     format!("server {server}: a record is left at {offset:#x}: {record:?}"),
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the copies of every volume are equal, apart from the hints of spans: those may be set or not.
+pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
+    for (volume, entry) in (0u16..).zip(sim.volumes().volumes()) {
+        let (Some(primary), Some(backup)) = (entry.primary, entry.backup) else { continue };
+        let geometry = compute.geometry_of(volume);
+        let [primary, backup] = [primary, backup].map(|copy| {
+            let memory = sim.copy(copy);
+            let mut bytes = vec![0; memory.size(Space::Host) as usize];
+            memory.load(Space::Host, 0, &mut bytes);
+            let table = geometry.span_table_offset as usize..;
+            let (spans, entry) = (geometry.span_table_bytes() as usize, geometry.span_hint(0, 1) as usize);
+            let entry = entry - geometry.span_hint(0, 0) as usize;
+            let hints = table.start + geometry.span_hint(0, 0) as usize - geometry.span_entry(0, 0) as usize;
+            for at in (hints..table.start + spans).step_by(entry) {
+                bytes[at..at + 8].fill(0);
+            }
+            bytes
+        });
+        if let Some(at) = (0..primary.len()).find(|&at| primary[at] != backup[at]) {
+            let line = at / 64 * 64;
+            let [there, ahead] = [&primary, &backup].map(|bytes| format!("{:02x?}", &bytes[line..line + 64]));
+            let what = format!("volume {volume} differs at {at:#x}: primary {there}, backup {ahead}");
+            return Err(Found::new(Property::Copies, what));
         }
     }
     Ok(())

@@ -12,14 +12,14 @@
 use super::check::{self, Found, Property};
 use super::fixture::{Fixture, options};
 use super::scenario::{STEP_NANOS_OF_CRASHES, Scenario};
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::scheduler::Random;
 use crate::sim::{Limits, Run, Sim, SimConfig, Spawner};
 use sherman_core::{ComputeServer, Error, Format, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{Clock, Fabric, FabricError, sleep_until};
+use sherman_fabric::{Clock, FabricError, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -118,13 +118,15 @@ impl Shared {
         fabric: &SimFabric,
         rng: &mut Rng,
     ) -> Result<(), Error> {
-        let endpoint = fabric.endpoint()?;
-        let compute = ComputeServer::open(&endpoint, options(&self.scenario)).await?;
+        let endpoint = fabric.volumes()?;
+        let compute =
+            ComputeServer::open_replicated(&endpoint, options(&self.scenario), Arc::clone(fabric.table()))
+                .await?;
         self.computes.borrow_mut().push(Arc::clone(&compute));
         let worker = Worker::new(endpoint, Arc::clone(&compute));
         let (over, busy) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(2 + THREADS)));
         for (thread, name) in [(1, "keeper"), (2, "recoverer")] {
-            let worker = Worker::new(fabric.endpoint()?, Arc::clone(&compute));
+            let worker = Worker::new(fabric.volumes()?, Arc::clone(&compute));
             let (over, busy) = (Rc::clone(&over), Rc::clone(&busy));
             let task = async move {
                 if thread == 1 {
@@ -137,7 +139,7 @@ impl Shared {
             drop(self.spawner.spawn(Some(fabric), thread, name, task));
         }
         for thread in 0..THREADS {
-            let worker = Worker::new(fabric.endpoint()?, Arc::clone(&compute));
+            let worker = Worker::new(fabric.volumes()?, Arc::clone(&compute));
             let (shared, program, busy) = (Rc::clone(self), program.clone(), Rc::clone(&busy));
             let mut rng = Rng::new(rng.next_u64());
             let task = async move {
@@ -167,7 +169,7 @@ impl Shared {
     async fn work(
         &self,
         program: &Program,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         rng: &mut Rng,
     ) -> Result<(), Error> {
         while program.rounds.get() > 0 {
@@ -207,7 +209,7 @@ impl Shared {
     async fn read_some(
         &self,
         program: &Program,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         rng: &mut Rng,
     ) -> Result<(), Error> {
         for _ in 0..rng.below(12) {
@@ -223,7 +225,7 @@ impl Shared {
 
     async fn fill(
         &self,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         tree: &Arc<TreeState>,
         which: usize,
         rng: &mut Rng,
@@ -249,7 +251,7 @@ impl Shared {
 
     async fn look_up(
         &self,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         tree: &Arc<TreeState>,
         rng: &mut Rng,
     ) -> Result<(), Error> {

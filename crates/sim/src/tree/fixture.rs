@@ -1,11 +1,12 @@
 //! A world with a tree in it, for scenarios and tests.
 
 use super::scenario::Scenario;
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
-use crate::sim::Sim;
+use crate::sim::{Sim, Stuck};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{Endpoint, Fabric, Memory, Space, calls};
+use sherman_fabric::{ComputeId, Endpoint, Memory, Peer, Space, calls};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ pub struct Compute {
 
 impl Compute {
     /// Adds a thread to the compute server.
-    pub fn worker(&self) -> Worker<SimEndpoint> {
-        let endpoint = self.fabric.endpoint().expect("a compute server of this schedule");
+    pub fn worker(&self) -> Worker<VolumeEndpoint> {
+        let endpoint = self.fabric.volumes().expect("a compute server of this schedule");
         Worker::new(endpoint, Arc::clone(&self.shared))
     }
 }
@@ -162,11 +163,13 @@ impl Fixture {
     /// Makes a compute server leave the cluster permanently. Its free places are lost.
     pub fn leave(&mut self, compute: &Compute) {
         let worker = compute.worker();
-        for server in (0..self.scenario.servers).rev() {
-            let leave =
-                sherman_fabric::call(worker.endpoint(), server, calls::Leave, worker.endpoint().counters());
-            self.quiet(leave).expect("a member may leave");
+        let (endpoint, counters) = (worker.endpoint(), worker.endpoint().counters());
+        for volume in (0..self.scenario.servers).rev() {
+            let release = sherman_fabric::call(endpoint, Peer::Volume(volume), calls::Release, counters);
+            self.quiet(release).expect("a member may give its memory back");
         }
+        let leave = sherman_fabric::call(endpoint, Peer::Control, calls::Leave, counters);
+        self.quiet(leave).expect("a member may leave");
     }
 
     /// Walks all nodes of the tree.
@@ -194,14 +197,30 @@ pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
 /// # Panics
 /// If the world was set up wrongly: this is for tests.
 pub fn join(sim: &mut Sim, scenario: &Scenario) -> Compute {
-    const ALONE: &str = "alone, nothing has to be waited for";
-    let fabric = sim.join().expect("a scenario has fewer compute servers than ids");
+    try_join(sim, scenario, &BTreeSet::new()).unwrap_or_else(|what| panic!("{what}"))
+}
+
+/// Adds a compute server to `sim`. It opens or creates the tree. If volumes are closed, it first recovers all
+/// members except those that are `well`. Returns the problem if it cannot.
+pub(super) fn try_join(
+    sim: &mut Sim,
+    scenario: &Scenario,
+    well: &BTreeSet<ComputeId>,
+) -> Result<Compute, String> {
+    let stuck = |stuck: Stuck| stuck.to_string();
+    let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;
     let options = options(scenario);
-    let endpoint = fabric.endpoint().expect("a compute server of this schedule");
-    let shared = sim.block_on(ComputeServer::open(&endpoint, options)).expect(ALONE);
-    let shared = shared.expect("a formatted cluster can be opened");
+    let endpoint = fabric.volumes().map_err(|error| error.to_string())?;
+    let table = Arc::clone(fabric.table());
+    let shared = sim.block_on(ComputeServer::open_replicated(&endpoint, options, table)).map_err(stuck)?;
+    let shared = shared.map_err(|error| format!("a client cannot open the cluster: {error}"))?;
     let worker = Worker::new(endpoint, Arc::clone(&shared));
+    if !fabric.table().all_open() {
+        let recovered = sim.block_on(worker.recover_all(|client| well.contains(&client), TIMEOUT));
+        recovered.map_err(stuck)?.map_err(|error| format!("a recovery failed: {error}"))?;
+    }
     let spec = scenario.shape.spec(scenario.format);
-    let tree = sim.block_on(worker.tree(TREE, &spec)).expect(ALONE).expect("a tree can be opened");
-    Compute { fabric, shared, tree }
+    let tree = sim.block_on(worker.tree(TREE, &spec)).map_err(stuck)?;
+    let tree = tree.map_err(|error| format!("a client cannot open the tree: {error}"))?;
+    Ok(Compute { fabric, shared, tree })
 }

@@ -1,7 +1,7 @@
 //! Several gets that one thread has in flight at once.
 
 use super::script::Script;
-use crate::endpoint::SimEndpoint;
+use crate::endpoint::VolumeEndpoint;
 use crate::history::Op;
 use sherman_core::Worker;
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ struct Planned<F> {
 
 impl Script {
     /// Runs several gets at once, mostly of `key`. Drops some of them before they end, as a caller may.
-    pub(super) async fn get_at_once(&mut self, worker: &Worker<SimEndpoint>, key: u64) {
+    pub(super) async fn get_at_once(&mut self, worker: &Worker<VolumeEndpoint>, key: u64) {
         let gets = 4 + self.rng.below((self.scenario.gets_at_once as usize).saturating_sub(3));
         let mut plans = Vec::with_capacity(gets);
         for _ in 0..gets {

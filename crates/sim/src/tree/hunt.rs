@@ -5,7 +5,7 @@ mod mutants;
 
 use super::scenario::Scenario;
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
-use crate::knobs::Knobs;
+use crate::knobs::{Breach, Knobs};
 use sherman_core::Format;
 
 /// The scenarios to explore.
@@ -13,18 +13,30 @@ use sherman_core::Format;
 pub struct Hunt {
     format: Option<Format>,
     crashes: bool,
+    replicas: bool,
+    breach: Option<Breach>,
     bend: fn(&mut Scenario),
 }
 
 impl Hunt {
     /// Returns the scenarios of every exploration: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, crashes: false, bend: |_| {} }
+        Self { format: None, crashes: false, replicas: false, breach: None, bend: |_| {} }
     }
 
     /// Returns the same scenarios with clients that die and connections that break.
     pub fn with_crashes(self) -> Self {
         Self { crashes: true, ..self }
+    }
+
+    /// Returns the same scenarios with clients that die, volumes in two copies, and hosts that are lost.
+    pub fn with_replicas(self) -> Self {
+        Self { crashes: true, replicas: true, ..self }
+    }
+
+    /// Returns the same scenarios in a world that breaks a rule on purpose.
+    pub fn with_breach(self, breach: Breach) -> Self {
+        Self { breach: Some(breach), ..self }
     }
 
     /// Returns the same scenarios with trees of one format.
@@ -42,6 +54,11 @@ impl Hunt {
         self.crashes
     }
 
+    /// Whether volumes have two copies, and hosts are lost.
+    pub fn replicas(self) -> bool {
+        self.replicas
+    }
+
     /// Returns the format of scenario number `draw`. Half of the scenarios have the default format.
     fn drawn(self, draw: u64) -> Format {
         self.format.unwrap_or(match draw % 8 {
@@ -57,7 +74,11 @@ impl Hunt {
     pub fn explorer(self) -> Explorer {
         let choose = move |draw| {
             let format = self.drawn(draw);
-            let drawn = if self.crashes { Scenario::drawn_with_crashes } else { Scenario::drawn };
+            let drawn = match (self.crashes, self.replicas) {
+                (_, true) => Scenario::drawn_with_replicas,
+                (true, false) => Scenario::drawn_with_crashes,
+                (false, false) => Scenario::drawn,
+            };
             let mut scenario = drawn(draw, format);
             (self.bend)(&mut scenario);
             scenario
@@ -66,7 +87,7 @@ impl Hunt {
         let knobs = move |seed| {
             let verb_atomic = self.drawn(seed / SEEDS_PER_SCENARIO) == Format::TwoLevel;
             let swarm = if self.crashes { Knobs::swarm_with_crashes } else { Knobs::swarm };
-            Knobs { verb_atomic, ..swarm(seed) }
+            Knobs { verb_atomic, breach: self.breach, ..swarm(seed) }
         };
         Explorer::new(choose, knobs)
     }

@@ -6,13 +6,13 @@
 //! and the inspector takes over everything.
 
 use super::check::{self, Found, Property};
-use super::fixture::{Compute, Fixture, TREE};
+use super::fixture::{Compute, Fixture, TREE, try_join};
 use super::script::Record;
 use crate::linear::Checker;
-use crate::sim::Run;
+use crate::sim::{Fault, Run};
 use sherman_core::{ComputeServer, Error, Walk};
 use sherman_fabric::control::{MemberInfo, Standing, TreeInfo};
-use sherman_fabric::{ComputeId, Endpoint, Memory, Space, call, calls};
+use sherman_fabric::{ComputeId, Endpoint, Memory, Peer, Space, call, calls};
 use sherman_layout::ClientWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(super) struct Scene<'a> {
     /// Every compute server that took part and did not leave in order.
     pub everyone: &'a [Compute],
     pub record: &'a Record,
+    /// The hosts that were lost.
+    pub lost: &'a [u16],
 }
 
 impl Scene<'_> {
@@ -41,6 +43,10 @@ impl Scene<'_> {
         seen: &mut Walk,
     ) -> Result<(), Found> {
         check::ended_well(run, self.record)?;
+        for host in self.lost.iter().copied() {
+            // A host that died may not have been declared lost yet.
+            fixture.sim.strike(Fault::HostLost { host });
+        }
         let mut left = Left::settle(fixture, self.everyone)?;
         let (walk, others) = self.look(fixture, &left)?;
         *seen = walk;
@@ -57,6 +63,7 @@ impl Scene<'_> {
         let shared: Vec<&ComputeServer> = left.everyone().map(|compute| &*compute.shared).collect();
         check::lanes(&fixture.sim, &fixture.scenario, &shared)?;
         check::redo(&fixture.sim, &shared)?;
+        check::copies(&fixture.sim, &left.inspector.shared)?;
         let others = left.walk_others(fixture)?;
         let walk = check::walk(fixture, &left.inspector)?;
         let walks: Vec<&Walk> = others.iter().map(|(_, walk)| walk).chain([&walk]).collect();
@@ -76,7 +83,14 @@ impl Left {
     /// Recovers all `members` that are not healthy. If several joined under the same id, only the last of
     /// them has it.
     fn settle(fixture: &mut Fixture, members: &[Compute]) -> Result<Self, Found> {
-        let inspector = fixture.join();
+        let epoch = fixture.sim.volumes().epoch();
+        let dead = |compute: &Compute| {
+            fixture.sim.is_dead(compute.fabric.number()) || compute.shared.is_terminated()
+        };
+        let well = members.iter().filter(|compute| compute.fabric.table().epoch() == epoch && !dead(compute));
+        let well = well.map(|compute| compute.fabric.client()).collect();
+        let inspector = try_join(&mut fixture.sim, &fixture.scenario, &well)
+            .map_err(|what| Found::new(Property::Members, what))?;
         let mut left = Self { inspector, well: members.to_vec() };
         left.forget_unwell(fixture, members)?;
         loop {
@@ -120,7 +134,9 @@ impl Left {
     fn walk_others(&self, fixture: &mut Fixture) -> Result<Vec<(TreeInfo, Walk)>, Found> {
         let worker = self.inspector.worker();
         let walk_all = async {
-            let trees = call(worker.endpoint(), 0, calls::ListTrees, worker.endpoint().counters()).await?;
+            let trees =
+                call(worker.endpoint(), Peer::Control, calls::ListTrees, worker.endpoint().counters())
+                    .await?;
             let mut walks = Vec::new();
             for info in trees.into_iter().filter(|info| info.name != TREE) {
                 let tree = worker.open_tree(&info.name).await?;
@@ -152,11 +168,14 @@ impl Left {
             let mut same = members.iter().filter(|other| other.fabric.client() == compute.fabric.client());
             same.all(|other| other.fabric.number() <= compute.fabric.number())
         };
+        let epoch = fixture.sim.volumes().epoch();
         self.well.retain(|compute| {
             let client = compute.fabric.client();
             let fenced = client == self.inspector.fabric.client();
+            // An identity of an older epoch has ended, although it may not know.
+            let old = compute.fabric.table().epoch() < epoch;
             let dead = fixture.sim.is_dead(compute.fabric.number()) || compute.shared.is_terminated();
-            !dead && !fenced && last(compute) && live(client)
+            !dead && !old && !fenced && last(compute) && live(client)
         });
         Ok(())
     }

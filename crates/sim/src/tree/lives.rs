@@ -14,13 +14,13 @@ use super::check::{self, Found, Property};
 use super::fixture::{Compute, Fixture, TREE, options};
 use super::scenario::{STEP_NANOS_OF_CRASHES, Scenario, Shape};
 use crate::atlas::Atlas;
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::scheduler::Random;
 use crate::sim::{Limits, Run, Sim, SimConfig, Spawner};
 use sherman_core::{Cause, ComputeServer, Error, Worker};
-use sherman_fabric::{Clock, Fabric, FabricError, Refusal, sleep_until};
+use sherman_fabric::{Clock, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -130,8 +130,10 @@ impl Shared {
 
     /// Joins, runs one operation, and leaves.
     async fn live(self: &Rc<Self>, chain: u64, fabric: SimFabric, rng: &mut Rng) -> Result<(), Error> {
-        let endpoint = fabric.endpoint()?;
-        let compute = ComputeServer::open(&endpoint, options(&self.scenario)).await?;
+        let endpoint = fabric.volumes()?;
+        let compute =
+            ComputeServer::open_replicated(&endpoint, options(&self.scenario), Arc::clone(fabric.table()))
+                .await?;
         let worker = Worker::new(endpoint, Arc::clone(&compute));
         let (over, recovers) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(self.all_recover)));
         if self.all_recover {
@@ -162,7 +164,7 @@ impl Shared {
         recovers: &Rc<Cell<bool>>,
     ) {
         for (thread, name) in [(1, "keeper"), (2, "recoverer")] {
-            let Ok(endpoint) = fabric.endpoint() else { return recovers.set(false) };
+            let Ok(endpoint) = fabric.volumes() else { return recovers.set(false) };
             let worker = Worker::new(endpoint, Arc::clone(compute));
             let (over, recovers) = (Rc::clone(over), Rc::clone(recovers));
             let task = async move {
@@ -180,7 +182,7 @@ impl Shared {
     async fn do_one_thing(
         &self,
         chain: u64,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         rng: &mut Rng,
     ) -> Result<(), Error> {
         let tree = worker.open_tree(TREE).await?;

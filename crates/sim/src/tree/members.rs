@@ -10,11 +10,11 @@ use super::check::Property;
 use super::fixture::{Compute, TREE, options};
 use super::scenario::Scenario;
 use super::script::{Record, Script};
-use crate::endpoint::{SimEndpoint, SimFabric};
+use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{ComputeServer, Error, TreeState, Worker};
-use sherman_fabric::{Clock, Fabric, FabricError, sleep_until};
+use sherman_fabric::{Clock, FabricError, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -28,6 +28,8 @@ const REJOINS: u32 = 2;
 const MOST_REJOINS: u32 = 4;
 /// Interval in nanoseconds at which a leaving keeper checks whether the recoverer has ended.
 const NAP: u64 = 2_000;
+/// How many naps a client waits for a cluster that lets it join again, or for its former identity to be quiet.
+const MOST_NAPS: u32 = 2_000;
 
 /// All compute servers and clients of a schedule.
 pub(super) struct Members {
@@ -48,6 +50,8 @@ pub(super) struct Members {
     pub rejoined: Cell<u32>,
     /// The compute servers, by number, that left in order while others continued.
     pub departed: RefCell<BTreeSet<u32>>,
+    /// The former identities, by number, that another identity of the same process settles.
+    settled: RefCell<BTreeSet<u32>>,
 }
 
 impl Members {
@@ -63,6 +67,8 @@ impl Members {
         let rejoin = seed.is_some() && rng.one_in(2);
         // A restart ends every identity. Without rejoins, nothing would happen after it.
         let all = if restarts { (scenario.computes * scenario.threads).min(MOST_REJOINS) } else { 0 };
+        // Every loss of a host ends every identity too.
+        let all = if scenario.replicas > 1 { 4 * scenario.computes * scenario.threads } else { all };
         Rc::new(Self {
             visitors: 2 + rng.below(8) as u32,
             leavers: if seed.is_some() && rng.one_in(2) { rng.next_u64() } else { 0 },
@@ -74,6 +80,7 @@ impl Members {
             may_rejoin: Cell::new(if rejoin { REJOINS.max(all) } else { all }),
             rejoined: Cell::new(0),
             departed: RefCell::default(),
+            settled: RefCell::default(),
         })
     }
 
@@ -110,10 +117,15 @@ impl Members {
     }
 
     /// Spawns a keeper and a recoverer for a compute server.
-    pub(super) fn employ_keeper(self: &Rc<Self>, compute: &Compute) {
-        let (number, thread) = (compute.fabric.number(), self.scenario.threads);
+    pub(super) fn employ_keeper(self: &Rc<Self>, fabric: &SimFabric, shared: &Arc<ComputeServer>) {
+        let (number, thread) = (fabric.number(), self.scenario.threads);
+        let worker = || {
+            let endpoint = fabric.volumes().expect("a compute server of this schedule");
+            Worker::new(endpoint, Arc::clone(shared))
+        };
         let recovering = Rc::new(Cell::new(true));
-        let (worker, members, busy) = (compute.worker(), Rc::clone(self), Rc::clone(&recovering));
+        let (keeping, recoverer) = (worker(), worker());
+        let (worker, members, busy) = (keeping, Rc::clone(self), Rc::clone(&recovering));
         let keeper = async move {
             // The keeper renews the lease as long as the recoverer works.
             members.report("keeper", &worker, worker.keep(|| members.may_stop(number) && !busy.get()).await);
@@ -131,20 +143,23 @@ impl Members {
                 members.report("leaver", &worker, if gone { Ok(()) } else { departed });
             }
         };
-        let (worker, members) = (compute.worker(), Rc::clone(self));
+        let (worker, members) = (recoverer, Rc::clone(self));
         let recoverer = async move {
             members.report("recoverer", &worker, worker.recover_others(|| members.may_stop(number)).await);
             recovering.set(false);
         };
-        drop(self.spawner.spawn(Some(&compute.fabric), thread, "keeper", keeper));
-        drop(self.spawner.spawn(Some(&compute.fabric), thread + 1, "recoverer", recoverer));
+        drop(self.spawner.spawn(Some(fabric), thread, "keeper", keeper));
+        drop(self.spawner.spawn(Some(fabric), thread + 1, "recoverer", recoverer));
     }
 
     /// Reports an error as trouble, unless the compute server is terminated.
-    fn report(&self, who: &str, worker: &Worker<SimEndpoint>, outcome: Result<(), Error>) {
+    fn report(&self, who: &str, worker: &Worker<VolumeEndpoint>, outcome: Result<(), Error>) {
         if let Err(error) = outcome
             && !worker.compute().is_terminated()
-            && !matches!(error, Error::Fabric(FabricError::Disconnected { .. }))
+            && !matches!(
+                error,
+                Error::Fabric(FabricError::Disconnected { .. } | FabricError::CopyFailed { .. })
+            )
         {
             self.record.trouble(Property::Progress, format!("a {who} gave up: {error}"));
         }
@@ -181,14 +196,95 @@ impl Members {
         drop(self.spawner.spawn(Some(&home), 0, "client", body));
     }
 
-    async fn open(self: &Rc<Self>, fabric: SimFabric) -> Option<(Worker<SimEndpoint>, Arc<TreeState>)> {
-        let endpoint = fabric.endpoint().ok()?;
-        let opened = ComputeServer::open(&endpoint, options(&self.scenario)).await;
+    /// Does the work of [`Members::bring_back`] where volumes have several copies. The new identity first
+    /// settles the former one, whose worker is `former`: it recovers it, and determines the outcome of its
+    /// changes (E3).
+    pub(super) async fn bring_back_replicated(
+        self: &Rc<Self>,
+        script: Script,
+        next: u32,
+        former: Worker<VolumeEndpoint>,
+        number: u32,
+    ) {
+        let client = script.client;
+        let mut fabric = None;
+        if let Some(left) = self.may_rejoin.get().checked_sub(1) {
+            self.may_rejoin.set(left);
+            for _ in 0..MOST_NAPS {
+                fabric = self.spawner.join().ok();
+                if fabric.is_some() {
+                    break;
+                }
+                sleep_until(former.endpoint(), former.endpoint().now() + NAP).await;
+            }
+        }
+        let Some(fabric) = fabric else {
+            script.give_up();
+            return self.end(client);
+        };
+        let (home, id, epoch) = (fabric.clone(), fabric.client(), fabric.table().epoch());
+        self.spawner
+            .say(|| format!("client {client} comes back as cs{}, id {id}, epoch {epoch}", home.number()));
+        self.enrol(client, fabric.number());
+        self.rejoined.set(self.rejoined.get() + 1);
+        let (members, shared, on) = (Rc::clone(self), Arc::clone(former.compute()), fabric.number());
+        drop(former);
+        let body: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+            match members.reopen(fabric, &shared, number, &script).await {
+                Some((worker, tree)) => {
+                    let (compute, others) = (Cell::new(on), Default::default());
+                    Script { tree, compute, others, ..script }.run_from(next, worker).await;
+                }
+                None => {
+                    script.give_up();
+                    members.end(client);
+                }
+            }
+        });
+        drop(self.spawner.spawn(Some(&home), 0, "client", body));
+    }
+
+    /// Opens the cluster as a new identity, and settles the former one. Volumes may be closed: until they are
+    /// open, only the recoverer works.
+    async fn reopen(
+        self: &Rc<Self>,
+        fabric: SimFabric,
+        former: &Arc<ComputeServer>,
+        number: u32,
+        script: &Script,
+    ) -> Option<(Worker<VolumeEndpoint>, Arc<TreeState>)> {
+        let endpoint = fabric.volumes().ok()?;
+        let table = Arc::clone(fabric.table());
+        let opened = ComputeServer::open_replicated(&endpoint, options(&self.scenario), table).await;
+        let shared = self.unless_terminated(opened)?;
+        let worker = Worker::new(endpoint, Arc::clone(&shared));
+        self.employ_keeper(&fabric, &shared);
+        if self.settled.borrow_mut().insert(number) {
+            // E2: no list of the former identity is in flight.
+            for _ in 0..MOST_NAPS {
+                if former.is_quiet() {
+                    break;
+                }
+                sleep_until(worker.endpoint(), worker.endpoint().now() + NAP).await;
+            }
+            let doubts = former.take_doubts();
+            worker.settle_doubts(former, &doubts).await;
+        }
+        script.learn_fate(&worker).await;
+        let tree = self.unless_terminated(worker.open_tree(TREE).await)?;
+        self.computes.borrow_mut().push(Compute { fabric, shared, tree: Arc::clone(&tree) });
+        Some((worker, tree))
+    }
+
+    async fn open(self: &Rc<Self>, fabric: SimFabric) -> Option<(Worker<VolumeEndpoint>, Arc<TreeState>)> {
+        let endpoint = fabric.volumes().ok()?;
+        let table = Arc::clone(fabric.table());
+        let opened = ComputeServer::open_replicated(&endpoint, options(&self.scenario), table).await;
         let shared = self.unless_terminated(opened)?;
         let worker = Worker::new(endpoint, Arc::clone(&shared));
         let tree = self.unless_terminated(worker.open_tree(TREE).await)?;
         let compute = Compute { fabric, shared, tree: Arc::clone(&tree) };
-        self.employ_keeper(&compute);
+        self.employ_keeper(&compute.fabric, &compute.shared);
         self.computes.borrow_mut().push(compute);
         Some((worker, tree))
     }
@@ -196,7 +292,10 @@ impl Members {
     fn unless_terminated<T>(&self, opened: Result<T, Error>) -> Option<T> {
         match opened {
             Ok(opened) => Some(opened),
-            Err(Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. })) => None,
+            Err(
+                Error::Fenced { .. }
+                | Error::Fabric(FabricError::Disconnected { .. } | FabricError::CopyFailed { .. }),
+            ) => None,
             Err(error) => {
                 self.record.trouble(Property::Progress, format!("a client cannot come back: {error}"));
                 None

@@ -66,6 +66,16 @@ pub enum Mishap {
         /// The event before which it happens.
         step: u64,
     },
+    /// A host is lost, with all copies of volumes on it.
+    Host {
+        /// The host.
+        host: u16,
+        /// The event before which it happens.
+        step: u64,
+        /// How many events later the control state declares the host lost. `None` if the host lives on: it is
+        /// declared lost at once, and serves clients that have the old table.
+        dead_for: Option<u64>,
+    },
 }
 
 /// Approximate number of events of an operation. Faults must happen while operations run.
@@ -78,8 +88,13 @@ impl Mishap {
     pub fn drawn(seed: u64, scenario: &Scenario) -> Vec<Self> {
         let mut rng = Rng::new(seed ^ 0x4d49_5348_4150);
         let lease = (scenario.lease_nanos / super::scenario::STEP_NANOS_OF_CRASHES) as usize;
-        let count = [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)];
+        let replicated = scenario.replicas > 1;
+        let count =
+            if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
+        if replicated && !rng.one_in(4) {
+            mishaps.push(Self::lost_host(&mut rng, scenario, lease));
+        }
         // The recoverer often dies too.
         let death = |mishap: &Self| matches!(mishap, Self::Kill { .. } | Self::KillAfter { .. });
         if mishaps.iter().any(death) && rng.one_in(3) {
@@ -111,7 +126,26 @@ impl Mishap {
                 Self::Disconnect { compute, endpoint, server: any_server(rng, scenario), step }
             }
             13 => Self::CutOff { compute, server: any_server(rng, scenario), step },
+            _ if scenario.replicas > 1 => Self::Kill { compute, step },
             _ => Self::Restart { server: any_server(rng, scenario), step },
+        }
+    }
+
+    fn lost_host(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Self {
+        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
+        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+        Self::Host {
+            host: rng.below(usize::from(hosts)) as u16,
+            step: rng.below(steps) as u64,
+            dead_for: rng.one_in(2).then(|| rng.below(lease) as u64),
+        }
+    }
+
+    /// The host that is lost, if any.
+    pub(super) fn host(&self) -> Option<u16> {
+        match *self {
+            Self::Host { host, .. } => Some(host),
+            _ => None,
         }
     }
 
@@ -128,7 +162,7 @@ impl Mishap {
             | Self::Sleep { compute: who, .. }
             | Self::Disconnect { compute: who, .. }
             | Self::CutOff { compute: who, .. } => who == compute,
-            Self::Ambush { .. } | Self::Restart { .. } => true,
+            Self::Ambush { .. } | Self::Restart { .. } | Self::Host { .. } => true,
         }
     }
 
@@ -156,12 +190,18 @@ impl Mishap {
                 sim.fault_at(step, Fault::CutOff { compute_server: number(compute), server });
             }
             Self::Restart { server, step } => sim.fault_at(step, Fault::Restart { server }),
+            Self::Host { host, step, dead_for } => {
+                if dead_for.is_some() {
+                    sim.fault_at(step, Fault::HostDown { host });
+                }
+                sim.fault_at(step + dead_for.unwrap_or(0), Fault::HostLost { host });
+            }
         }
     }
 }
 
 fn any_server(rng: &mut Rng, scenario: &Scenario) -> u16 {
-    rng.below(usize::from(scenario.servers)) as u16
+    rng.below(usize::from(scenario.servers * scenario.replicas)) as u16
 }
 
 impl fmt::Display for Mishap {
@@ -191,6 +231,12 @@ impl fmt::Display for Mishap {
                 write!(f, "compute server {compute} is cut off from server {server} at event {step}")
             }
             Self::Restart { server, step } => write!(f, "server {server} restarts at event {step}"),
+            Self::Host { host, step, dead_for: None } => {
+                write!(f, "host {host} is declared lost at event {step}, and lives on")
+            }
+            Self::Host { host, step, dead_for: Some(steps) } => {
+                write!(f, "host {host} dies at event {step}, and is declared lost {steps} events later")
+            }
         }
     }
 }

@@ -28,6 +28,7 @@ mod counts;
 pub mod crash;
 mod drops;
 mod explored;
+mod fate;
 mod fixture;
 mod gets;
 mod hunt;

@@ -57,6 +57,9 @@ impl Shape {
 /// ones are 2^48 farther: cut to six bytes, their distances from a fence would be those of the former.
 pub(super) const NEAR: u64 = 10;
 
+/// Ids of a cluster with replication: every loss of a host ends every identity, and each thread joins again as
+/// a compute server of its own.
+const MEMBERS_OF_REPLICAS: u32 = 31;
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
 
@@ -81,8 +84,12 @@ pub struct Scenario {
     pub format: Format,
     /// The compute servers' techniques.
     pub techniques: Techniques,
-    /// Number of memory servers.
+    /// Number of memory servers. With replication: of volumes.
     pub servers: u16,
+    /// Copies of each volume. With 2, hosts are lost and backups take their place.
+    pub replicas: u16,
+    /// Number of hosts, if there is more than one copy.
+    pub hosts: u16,
     /// Number of compute servers.
     pub computes: u32,
     /// Threads of each compute server.
@@ -144,6 +151,8 @@ impl Default for Scenario {
             format: Format::LineStamped,
             techniques: Techniques::OURS,
             servers: 1,
+            replicas: 1,
+            hosts: 1,
             computes: 2,
             threads: 2,
             operations: 4,
@@ -281,6 +290,24 @@ impl Scenario {
         }
     }
 
+    /// Draws a scenario with faults from `seed` in which every volume has two copies, and hosts are lost.
+    pub fn drawn_with_replicas(seed: u64, format: Format) -> Self {
+        let drawn = Self::drawn_with_crashes(seed, format);
+        let mut rng = Rng::new(seed ^ 0x0052_4550_4c49);
+        Self {
+            replicas: 2,
+            hosts: 2 + u16::from(rng.one_in(3)),
+            servers: 1 + rng.below(2) as u16,
+            // A lease must outlast the loss of a host, and a client's way to its next identity.
+            lease_nanos: 2 * drawn.lease_nanos,
+            catalog: false,
+            loading: false,
+            condemned: false,
+            short: false,
+            ..drawn
+        }
+    }
+
     /// Returns the configuration of its world: small chunks, few lanes (so that unrelated nodes share them),
     /// short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
@@ -295,7 +322,11 @@ impl Scenario {
             redo_slot_bytes: 1 << 10,
             redo_area_bytes: if self.short { 2 << 10 } else { 4 << 10 },
             // Few enough that ids are issued again.
-            member_capacity: if self.crashes { 9 } else { 15 },
+            member_capacity: match (self.crashes, self.replicas) {
+                (true, 1) => 9,
+                (true, _) => MEMBERS_OF_REPLICAS,
+                (false, _) => 15,
+            },
             lease_nanos: self.lease_nanos,
             // If there are several trees, they share one or two entries.
             catalog_capacity: if self.catalog && self.loaded.is_multiple_of(2) { 3 } else { 2 },
@@ -309,8 +340,11 @@ impl Scenario {
         };
         SimConfig {
             servers: self.servers,
+            replicas: self.replicas,
+            hosts: self.hosts,
             host_bytes: match (self.short, self.catalog) {
                 (true, _) => 60 << 10,
+                (false, _) if self.replicas > 1 => 320 << 10,
                 (false, true) => 320 << 10,
                 (false, false) => 192 << 10,
             },

@@ -19,6 +19,7 @@ use crate::scheduler::{Fair, Pct, Random, Recording, Replay, Scheduler};
 use crate::sim::Run;
 use crate::trace::Event;
 use sherman_core::{ComputeServer, Error, Walk};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -161,10 +162,16 @@ impl Explorer {
         let checked = match members {
             Some(members) => {
                 let remaining = members.remaining();
-                let scene =
-                    Scene { initial: &participants.initial, everyone: &remaining, record: &self.record };
+                let lost: Vec<u16> = case.mishaps.iter().filter_map(Mishap::host).collect();
+                let scene = Scene {
+                    initial: &participants.initial,
+                    everyone: &remaining,
+                    record: &self.record,
+                    lost: &lost,
+                };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
-                let healthy = health(case, &world.fixture.scenario, &participants.computes);
+                let healthy = health(case, &world.fixture.scenario, &participants.computes)
+                    .and_then(|()| settled(case, &world.fixture.scenario, &self.record));
                 healthy.and_then(|()| {
                     scene.inspect(&mut world.fixture, &run, &mut self.checker, dismissed, &mut walk)
                 })
@@ -341,12 +348,14 @@ impl Loaded {
                     operations: case.operations_of(client),
                     last: case.seed.wrapping_add(5 * u64::from(client)) % scenario.hot,
                     base: 0,
+                    compute: Cell::new(compute.fabric.number()),
+                    pending: RefCell::default(),
                     others: Default::default(),
                 };
                 drop(self.fixture.sim.spawn_on(&compute.fabric, thread, "client", script.run(worker)));
             }
             if let Some(members) = &members {
-                members.employ_keeper(compute);
+                members.employ_keeper(&compute.fabric, &compute.shared);
             }
         }
         for mishap in &case.mishaps {
@@ -399,6 +408,21 @@ fn health(case: &Case, scenario: &Scenario, computes: &[Compute]) -> Result<(), 
             format!("compute server {number} was declared dead without a reason"),
         )),
         None => Ok(()),
+    }
+}
+
+/// Checks that the loss of a host left no change in doubt, if nothing else went wrong and every task got its
+/// turn (E3).
+fn settled(case: &Case, scenario: &Scenario, record: &Record) -> Result<(), Found> {
+    let alone = matches!(case.mishaps[..], [Mishap::Host { .. }]);
+    let threads = u64::from(scenario.computes * (scenario.threads + KEEPING_THREADS));
+    let long = HEALTHY_LEASE_STEPS.max(HEALTHY_LEASE_TURNS * threads) * 2;
+    let judged = alone && is_fair(case.schedule) && scenario.lease_nanos >= long * STEP_NANOS_OF_CRASHES;
+    match record.unknown.get() {
+        unknown if judged && unknown > 0 => {
+            Err(Found::new(Property::Settled, format!("{unknown} changes stayed in doubt")))
+        }
+        _ => Ok(()),
     }
 }
 

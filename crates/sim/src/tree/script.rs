@@ -3,10 +3,11 @@
 use super::catalog::CatalogCall;
 use super::check::{Found, Property};
 use super::explored::Causes;
+use super::fate::Pending;
 use super::members::Members;
 use super::mix::Asked;
 use super::scenario::Scenario;
-use crate::endpoint::SimEndpoint;
+use crate::endpoint::VolumeEndpoint;
 use crate::history::{History, Op, Outcome};
 use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
@@ -35,6 +36,8 @@ pub(super) struct Record {
     pub causes: Cell<Causes>,
     /// Number of gets that used the READ of another operation.
     pub shared: Cell<u64>,
+    /// Number of changes whose outcome stayed unknown.
+    pub unknown: Cell<u64>,
     /// The catalog requests of clients.
     pub catalog: RefCell<Vec<CatalogCall>>,
 }
@@ -47,11 +50,12 @@ impl Record {
         self.most_verbs.set(0);
         self.causes.set(Causes::default());
         self.shared.set(0);
+        self.unknown.set(0);
         self.catalog.borrow_mut().clear();
     }
 
     /// Adds the retries of an operation.
-    fn count_retries(&self, op: &sherman_core::Op<'_, SimEndpoint>) {
+    fn count_retries(&self, op: &sherman_core::Op<'_, VolumeEndpoint>) {
         if op.met_obstacles() {
             let mut causes = self.causes.get();
             op.retries().iter().for_each(|(cause, times)| causes[cause as usize] += times);
@@ -81,7 +85,7 @@ impl Gate {
         self.threads.set(self.threads.get() - 1);
     }
 
-    async fn pass(&self, endpoint: &SimEndpoint) {
+    async fn pass(&self, endpoint: &VolumeEndpoint) {
         while self.threads.get() > 0 && !self.spawner.is_dead(self.compute_server) {
             sleep_until(endpoint, endpoint.now() + 2_000).await;
         }
@@ -111,6 +115,10 @@ pub(super) struct Script {
     pub last: u64,
     /// Offset of the tree's keys in the history, which is shared by all trees.
     pub base: u64,
+    /// The number of its compute server.
+    pub compute: Cell<u32>,
+    /// Its last change, if the outcome is not known yet.
+    pub pending: RefCell<Option<Pending>>,
     /// The other trees that it has opened, by name.
     pub others: [Option<Arc<TreeState>>; OTHERS.len()],
 }
@@ -122,18 +130,22 @@ pub(super) const OTHERS: [&str; 2] = ["other", "another"];
 pub(super) const SPAN: u64 = 1 << 32;
 
 impl Script {
-    pub(super) async fn run(self, worker: Worker<SimEndpoint>) {
+    pub(super) async fn run(self, worker: Worker<VolumeEndpoint>) {
         self.run_from(0, worker).await;
     }
 
     /// Continues with operation number `first`.
-    pub(super) async fn run_from(mut self, first: u32, worker: Worker<SimEndpoint>) {
+    pub(super) async fn run_from(mut self, first: u32, worker: Worker<VolumeEndpoint>) {
         let operations = self.scenario.operations;
         for number in first..operations.min(self.operations) {
             if worker.compute().is_terminated()
                 && let Some(members) = self.members.clone()
             {
                 // The caches and all other state of the terminated compute server are gone.
+                if self.scenario.replicas > 1 {
+                    let compute = self.compute.get();
+                    return members.bring_back_replicated(self, number, worker, compute).await;
+                }
                 return members.bring_back(self, number);
             }
             if number == 1
@@ -180,7 +192,7 @@ impl Script {
     }
 
     /// Ends the lease of some member, as an operator does.
-    async fn condemn(&mut self, worker: &Worker<SimEndpoint>) {
+    async fn condemn(&mut self, worker: &Worker<VolumeEndpoint>) {
         let most = worker.compute().geometry().member_capacity as usize;
         let client = ComputeId(1 + self.rng.below(most) as u16);
         if client == worker.compute().client() {
@@ -209,7 +221,11 @@ impl Script {
     /// Whether an operation may end with this error in a schedule with faults, without having changed
     /// anything.
     pub(super) fn is_excused(&self, error: &Error) -> bool {
-        let over = matches!(error, Error::Fenced { .. } | Error::Fabric(FabricError::Disconnected { .. }));
+        let over = matches!(
+            error,
+            Error::Fenced { .. }
+                | Error::Fabric(FabricError::Disconnected { .. } | FabricError::CopyFailed { .. })
+        );
         match error {
             // A deadline that passed because time jumped.
             Error::Timeout { .. } => self.time_jumps,
@@ -224,7 +240,7 @@ impl Script {
     }
 
     /// Checks that an operation ended within [`MOST_VERBS`], whatever other clients do.
-    fn bound(&self, op: &sherman_core::Op<'_, SimEndpoint>) {
+    fn bound(&self, op: &sherman_core::Op<'_, VolumeEndpoint>) {
         let verbs = op.tally().verbs();
         self.record.most_verbs.set(self.record.most_verbs.get().max(verbs));
         if verbs > MOST_VERBS {
@@ -249,14 +265,14 @@ impl Script {
     }
 
     /// Runs one operation on one key.
-    pub(super) async fn one(&mut self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) {
+    pub(super) async fn one(&mut self, worker: &Worker<VolumeEndpoint>, key: u64, asked: Op) {
         if let Some(outcome) = self.call(worker, key, asked).await {
             learn(&mut self.known, self.base + key, asked, outcome);
         }
     }
 
     /// Runs one operation on one key and records it. Returns its outcome, if that is known.
-    pub(super) async fn call(&self, worker: &Worker<SimEndpoint>, key: u64, asked: Op) -> Option<Outcome> {
+    pub(super) async fn call(&self, worker: &Worker<VolumeEndpoint>, key: u64, asked: Op) -> Option<Outcome> {
         let call = self.record.history.borrow_mut().invoke(self.client, self.base + key, asked);
         self.spawner.say(|| format!("client {} begins: key {key}, {asked}", self.client));
         let outcome = self.ask(worker, key, asked).await;
@@ -274,7 +290,15 @@ impl Script {
                 history.unknown(call)
             }
             Err(error) if self.is_excused(&error) => history.failed(call),
-            Err(Error::OutcomeUnknown { .. }) if self.members.is_some() => history.unknown(call),
+            // The client's next identity learns what happened.
+            Err(Error::OutcomeUnknown { .. }) if self.pending.borrow().is_some() => {
+                self.leave_open(call);
+                return None;
+            }
+            Err(Error::OutcomeUnknown { .. }) if self.members.is_some() => {
+                self.record.unknown.set(self.record.unknown.get() + 1);
+                history.unknown(call)
+            }
             Err(error) => {
                 let what = format!("client {} on key {key}, {asked}: {error}", self.client);
                 self.record.trouble(Property::Progress, what);
@@ -290,12 +314,19 @@ impl Script {
     /// Runs the operation on the tree, and returns its outcome in terms of the history.
     async fn ask(
         &self,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         key: u64,
         asked: Op,
     ) -> Result<Result<Outcome, NeverWritten>, Error> {
         let op = worker.op();
-        let answer = self.ask_within(&op, key, asked).await;
+        let mut found = Vec::new();
+        let answer = self.ask_within(&op, key, asked, &mut found).await;
+        if self.scenario.replicas > 1
+            && matches!(answer, Err(Error::OutcomeUnknown { .. }))
+            && let Some(doubt) = op.take_doubt()
+        {
+            self.doubt(doubt, asked, op.replaces(), found);
+        }
         self.record.count_retries(&op);
         self.record.shared.set(self.record.shared.get() + op.shared());
         if op.retries().get(Cause::SharedRead) > 0 && !self.time_jumps && !worker.compute().is_terminated() {
@@ -308,39 +339,44 @@ impl Script {
 
     async fn ask_within(
         &self,
-        op: &sherman_core::Op<'_, SimEndpoint>,
+        op: &sherman_core::Op<'_, VolumeEndpoint>,
         key: u64,
         asked: Op,
+        found: &mut Vec<u8>,
     ) -> Result<Result<Outcome, NeverWritten>, Error> {
         let tree = &self.tree;
         let value = |value: u64| self.scenario.value(value);
         let key = self.scenario.key(key);
-        let mut found = Vec::new();
         let there = match asked {
-            Op::Get => op.get(tree, &key, &mut found).await?,
-            Op::Insert(new) => op.insert(tree, &key, &value(new), &mut found).await?,
-            Op::Remove => op.remove(tree, &key, &mut found).await?,
-            Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), &mut found).await?,
+            Op::Get => op.get(tree, &key, found).await?,
+            Op::Insert(new) => op.insert(tree, &key, &value(new), found).await?,
+            Op::Remove => op.remove(tree, &key, found).await?,
+            Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), found).await?,
             Op::CompareExchange { expected, new } => {
                 let (expected, new) = (expected.map(value), new.map(value));
-                let exchange =
-                    op.compare_exchange(tree, &key, expected.as_deref(), new.as_deref(), &mut found);
+                let exchange = op.compare_exchange(tree, &key, expected.as_deref(), new.as_deref(), found);
                 return Ok(match exchange.await? {
                     Exchange::Done => Ok(Outcome::Exchange(Ok(()))),
                     Exchange::Absent => Ok(Outcome::Exchange(Err(None))),
-                    Exchange::Found => self.id(found).map(|id| Outcome::Exchange(Err(Some(id)))),
+                    Exchange::Found => {
+                        self.id(std::mem::take(found)).map(|id| Outcome::Exchange(Err(Some(id))))
+                    }
                 });
             }
         };
-        Ok(if there { self.id(found).map(|id| Outcome::Value(Some(id))) } else { Ok(Outcome::Value(None)) })
+        Ok(if there {
+            self.id(std::mem::take(found)).map(|id| Outcome::Value(Some(id)))
+        } else {
+            Ok(Outcome::Value(None))
+        })
     }
 
-    fn id(&self, value: Vec<u8>) -> Result<u64, NeverWritten> {
+    pub(super) fn id(&self, value: Vec<u8>) -> Result<u64, NeverWritten> {
         self.scenario.value_id(&value).ok_or(NeverWritten(value))
     }
 
     /// Runs one scan, of the hot keys and a few around them, or of everything on one side.
-    pub(super) async fn sweep(&mut self, worker: &Worker<SimEndpoint>) {
+    pub(super) async fn sweep(&mut self, worker: &Worker<VolumeEndpoint>) {
         let lowest = self.scenario.first_hot().saturating_sub(2);
         let [a, b] = [(); 2].map(|()| lowest + self.rng.below(self.scenario.hot as usize + 4) as u64);
         let (low, high) = (a.min(b), a.max(b));
@@ -375,7 +411,7 @@ impl Script {
     /// Reads a scan to its end.
     async fn scan(
         &self,
-        worker: &Worker<SimEndpoint>,
+        worker: &Worker<VolumeEndpoint>,
         mut scan: Scan,
         pairs: &mut Vec<Pair>,
     ) -> Result<(), Error> {
@@ -413,7 +449,7 @@ fn told(outcome: &Result<Result<Outcome, NeverWritten>, Error>) -> String {
 }
 
 /// Bytes that are not a value of any client.
-struct NeverWritten(Vec<u8>);
+pub(super) struct NeverWritten(pub(super) Vec<u8>);
 
 /// Updates the value that the client expects for the key, so that an exchange succeeds sometimes.
 fn learn(known: &mut BTreeMap<u64, u64>, key: u64, asked: Op, outcome: Outcome) {

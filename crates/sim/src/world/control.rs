@@ -1,19 +1,20 @@
 //! Control calls, fencing, and faults.
 
-use super::World;
 use super::flight::{Flight, NO_TASK, Phase};
+use super::{HostLoss, World};
 use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
-use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Seen, Ticket};
+use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::MemoryServer;
 
 impl World {
     /// Sends a control request.
-    pub(crate) fn call(&mut self, endpoint: u32, server: u16, request: Request) -> Ticket {
+    pub(crate) fn call(&mut self, endpoint: u32, peer: Peer, request: Request) -> Ticket {
+        let server = peer.server();
         let slot = self.flights.begin(endpoint, server, self.current);
         let flight = self.flights.get_mut(slot);
         if self.history.on {
@@ -95,25 +96,36 @@ impl World {
     fn answer(&mut self, endpoint: u32, server: u16, request: &Request) -> Result<Response, FabricError> {
         let owner = self.endpoints[endpoint as usize].owner as usize;
         let client = self.compute_servers[owner].client;
+        // Control is beside volume 0, whichever copy of that is the primary.
+        let server = if self.is_immortal(request) { self.primary(0) } else { server };
         let (index, now) = (usize::from(server), self.now);
-        let target = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?;
-        if target.lost {
+        let lost = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?.lost;
+        if let Some(answer) = self.answer_about_volumes(owner, server, request) {
+            return answer;
+        }
+        if lost {
             return Err(FabricError::ServerLost { server });
         }
-        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken {
+        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken
+            && !self.is_immortal(request)
+        {
             return Err(FabricError::Disconnected { server });
         }
         if self.compute_servers[owner].fenced[index] {
             return Err(FabricError::Fenced { client });
         }
-        let response = self.serve(server, client, request, now)?;
+        let response = self.serve(server, client, request, self.judging_time(request))?;
         if let Request::Fence { client } = *request {
             if self.compute_servers.iter().any(|other| other.client == client && other.stalled_until > now) {
                 return Err(FabricError::OwnerStalled { client });
             }
+            for copy in self.fenced_beside(server) {
+                self.fence(copy, client);
+            }
             self.fence(server, client);
             self.spring(owner);
         }
+        self.try_to_open();
         Ok(response)
     }
 
@@ -126,27 +138,30 @@ impl World {
         now: u64,
     ) -> Result<Response, Refusal> {
         let track = self.history.on;
-        let target = &mut self.servers[usize::from(server)];
-        target.cpu_used = true;
         if track {
             let asked = mix_bytes(u64::from(from.0), format!("{request:?}").as_bytes());
+            let target = &mut self.servers[usize::from(server)];
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        let answer = target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now);
+        let answer = self.on_cpu(server, |cpu, memory| cpu.handle(memory, from, request, now));
         self.end_reaped(server);
+        self.note_lease(from, request, answer.is_ok(), now);
         answer
     }
 
     /// Ends the connections of clients that a server reaped by itself.
     fn end_reaped(&mut self, server: u16) {
         for client in self.servers[usize::from(server)].cpu.take_reaped() {
+            for copy in self.copies_beside(server) {
+                self.fence(copy, client);
+            }
             self.fence(server, client);
         }
     }
 
     /// F6: nothing of `client` executes on `server` any more. Its lists in flight there end now, so that the
     /// fence can be answered at once.
-    fn fence(&mut self, server: u16, client: ComputeId) {
+    pub(super) fn fence(&mut self, server: u16, client: ComputeId) {
         for owner in 0..self.compute_servers.len() {
             let compute_server = &mut self.compute_servers[owner];
             if compute_server.client == client {
@@ -213,6 +228,8 @@ impl World {
             Fault::Restart { server } => self.restart(server),
             Fault::Wipe { server } => self.wipe(server),
             Fault::Lose { server } => self.lose(server),
+            Fault::HostDown { host } => self.take_down(host),
+            Fault::HostLost { host } => self.lose_host(host),
         }
     }
 
@@ -286,8 +303,9 @@ impl World {
             self.break_off(qp, &FabricError::Disconnected { server });
             for at in 0..self.endpoints[endpoint as usize].calls.len() {
                 let slot = self.endpoints[endpoint as usize].calls[at];
+                let immortal = self.flights.get(slot).request.as_ref().is_some_and(|r| self.is_immortal(r));
                 let flight = self.flights.get_mut(slot);
-                if flight.server == server && flight.phase == Phase::Finished {
+                if flight.server == server && flight.phase == Phase::Finished && !immortal {
                     flight.error = Some(FabricError::Disconnected { server });
                 }
             }
@@ -295,7 +313,7 @@ impl World {
     }
 
     /// Breaks a client's connections to a server permanently.
-    fn cut_off(&mut self, owner: u32, server: u16) {
+    pub(super) fn cut_off(&mut self, owner: u32, server: u16) {
         let reached = self
             .compute_servers
             .get_mut(owner as usize)
@@ -342,28 +360,37 @@ impl World {
     /// Admits a new member, if the memories are those that the cluster knows. The handshakes of a network do
     /// the same.
     pub(crate) fn admit(&mut self) -> Result<ComputeId, Refusal> {
+        if let Some(server) = self.is_crippled() {
+            return Err(Refusal::Unreachable { server });
+        }
         // An operator declares a server lost. The operator's part is not simulated.
-        let found = |server: &super::Server| {
-            Some(Seen { memory: server.cpu.superblock().memory_id, cluster: server.cpu.cluster() })
+        let primaries = self.primaries();
+        let found = |&server: &u16| {
+            let cpu = &self.servers[usize::from(server)].cpu;
+            Some(Seen { memory: cpu.superblock().memory_id, cluster: cpu.cluster() })
         };
-        let seen: Vec<Option<Seen>> = self.servers.iter().map(found).collect();
+        let seen: Vec<Option<Seen>> = primaries.iter().map(found).collect();
         let now = self.now;
-        let [first, others @ ..] = &mut self.servers[..] else { return Err(Refusal::NotHere) };
-        if first.lost {
+        let [first, others @ ..] = &primaries[..] else { return Err(Refusal::NotHere) };
+        if self.servers[usize::from(*first)].lost {
             return Err(Refusal::Unreachable { server: 0 });
         }
-        first.cpu_used = true;
-        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now);
-        let cluster = first.cpu.cluster();
-        for server in others.iter_mut().filter(|server| !server.lost) {
-            server.cpu_used = true;
-            server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
+        let joined = self.on_cpu(*first, |cpu, memory| cpu.join_seeing(memory, &seen, now));
+        let cluster = self.servers[usize::from(*first)].cpu.cluster();
+        for &server in others {
+            if !self.servers[usize::from(server)].lost {
+                self.on_cpu(server, |cpu, memory| cpu.adopt(memory, cluster));
+            }
         }
-        self.end_reaped(0);
+        self.end_reaped(*first);
         // Every server learns the new member, and refuses the previous owner of its id.
         if let Ok(client) = joined {
+            self.note_joined(client);
             for server in 0..self.servers.len() as u16 {
-                self.fence(server, client);
+                // Nobody can fence anybody on a lost host.
+                if self.is_named(server) {
+                    self.fence(server, client);
+                }
             }
         }
         joined
@@ -391,6 +418,16 @@ impl World {
         compute_server.effects += 1;
         if compute_server.effects == compute_server.dies_after {
             self.dying = Some(owner);
+        }
+        if let Some((_, host)) = compute_server.costs.filter(|(after, _)| *after == compute_server.effects) {
+            self.losing = Some(host);
+        }
+    }
+
+    /// Makes a host be lost after this many more effects of a compute server.
+    pub(crate) fn lose_after(&mut self, owner: u32, effects: u64, host: HostLoss) {
+        if let Some(compute_server) = self.compute_servers.get_mut(owner as usize) {
+            compute_server.costs = Some((compute_server.effects + effects, host));
         }
     }
 

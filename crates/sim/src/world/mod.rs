@@ -12,6 +12,7 @@
 //! | [`flight`] | lists and calls between post and poll |
 //! | [`verbs`] | posting, checking and executing verbs; F7's prefixes |
 //! | [`control`] | calls, fencing, and faults: clients that die, servers that are lost |
+//! | [`volumes`] | volumes in several copies: hosts, the table, promotion |
 //! | [`timers`] | virtual time |
 //! | [`state`] | the hash of the whole state, for exhaustive search |
 
@@ -22,6 +23,7 @@ pub(crate) mod queue_pair;
 pub(crate) mod state;
 pub(crate) mod timers;
 pub(crate) mod verbs;
+pub(crate) mod volumes;
 
 use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::knobs::{Breach, Knobs};
@@ -77,7 +79,15 @@ pub(crate) struct ComputeServer {
     pub(crate) asleep_until: u64,
     /// The time until which no member can fence it.
     pub(crate) stalled_until: u64,
+    /// The epoch of the table that it uses.
+    pub(crate) epoch: u64,
+    /// The host that is lost right after this many effects, and for how long it is dead before the control
+    /// state knows.
+    pub(crate) costs: Option<(u64, HostLoss)>,
 }
+
+/// A host, and how many events after its death it is declared lost. `None` if it lives on.
+pub(crate) type HostLoss = (u16, Option<u64>);
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -115,6 +125,9 @@ pub(crate) struct World {
     pub(crate) caps: Rc<Caps>,
     pub(crate) limits: Limits,
     pub(crate) servers: Vec<Server>,
+    /// The copies of volumes. Without replication each server is a volume.
+    pub(crate) volumes: volumes::Volumes,
+    saved_volumes: volumes::Volumes,
     pub(crate) compute_servers: Vec<ComputeServer>,
     saved_compute_servers: Vec<ComputeServer>,
     pub(crate) endpoints: Vec<EndpointState>,
@@ -138,6 +151,8 @@ pub(crate) struct World {
     pub(crate) ambushes: Vec<u64>,
     /// The compute server that had its last effect in this step.
     dying: Option<u32>,
+    /// The host that is lost in this step.
+    losing: Option<HostLoss>,
     /// Tasks that were woken while their compute server sleeps.
     slumber: Vec<u32>,
     pub(crate) timers: Timers,
@@ -155,6 +170,7 @@ impl World {
         knobs: Knobs,
         limits: Limits,
         servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>,
+        volumes: volumes::Volumes,
     ) -> Self {
         let on_chip = servers.first().map_or(0, |(memory, ..)| memory.size(sherman_fabric::Space::OnChip));
         let count = servers.len();
@@ -173,6 +189,8 @@ impl World {
             knobs,
             limits,
             servers: servers.collect(),
+            saved_volumes: volumes.clone(),
+            volumes,
             compute_servers: Vec::new(),
             saved_compute_servers: Vec::new(),
             endpoints: Vec::new(),
@@ -191,6 +209,7 @@ impl World {
             faults: Vec::new(),
             ambushes: Vec::new(),
             dying: None,
+            losing: None,
             slumber: Vec::new(),
             timers: Timers::new(),
             now: 0,
@@ -219,6 +238,7 @@ impl World {
             server.cpu_used = false;
         }
         self.saved_compute_servers = self.compute_servers.clone();
+        self.saved_volumes = self.volumes.clone();
         self.saved_endpoints = self.endpoints.len();
         self.saved_now = self.now;
     }
@@ -240,6 +260,7 @@ impl World {
             self.recycle(list);
         }
         self.compute_servers.clone_from(&self.saved_compute_servers);
+        self.volumes.clone_from(&self.saved_volumes);
         self.endpoints.truncate(self.saved_endpoints);
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.calls.clear());
         self.queue_pairs.truncate(self.saved_endpoints * self.servers.len());
@@ -253,6 +274,7 @@ impl World {
         self.slumber.clear();
         self.ambushes.clear();
         self.dying = None;
+        self.losing = None;
         (self.live_tasks, self.current) = (0, NO_TASK);
         (self.quiet, self.closed, self.truncated) = (false, false, false);
         (self.now, self.steps, self.verbs) = (self.saved_now, 0, 0);
@@ -261,16 +283,17 @@ impl World {
     }
 
     pub(crate) fn add_compute_server(&mut self, client: ComputeId) -> u32 {
-        let fenced = vec![false; self.servers.len()];
         self.compute_servers.push(ComputeServer {
             client,
             dead: false,
-            cut_off: fenced.clone(),
-            fenced,
+            cut_off: self.unreachable(),
+            fenced: vec![false; self.servers.len()],
             effects: 0,
             dies_after: u64::MAX,
             asleep_until: 0,
             stalled_until: 0,
+            epoch: self.volumes.table.epoch(),
+            costs: None,
         });
         self.compute_servers.len() as u32 - 1
     }
@@ -344,6 +367,12 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if let Some((host, dead_for)) = self.losing.take() {
+                if dead_for.is_some() {
+                    self.strike_now(Fault::HostDown { host });
+                }
+                self.add_fault(self.steps + dead_for.unwrap_or(0), Fault::HostLost { host });
+            }
             if let Some(owner) = self.dying.take() {
                 let effects = self.compute_servers[owner as usize].effects;
                 self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));

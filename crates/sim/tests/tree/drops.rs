@@ -3,7 +3,7 @@
 use super::scene::{about_to_grow, assert_nothing_is_lost, die_during, die_growing};
 use sherman_core::Error;
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{Endpoint, Verdict, call, calls};
+use sherman_fabric::{Endpoint, Peer, Verdict, call, calls};
 use sherman_sim::tree::{Drops, Fixture, Scenario};
 use sherman_sim::{Knobs, Random};
 
@@ -71,13 +71,19 @@ fn a_root_word_that_belongs_to_another_tree_is_not_corrupt() {
         let counters = greedy.endpoint().counters();
         let mut last = None;
         while let Ok(spans) =
-            call(greedy.endpoint(), 0, calls::AllocSpans { class, count: 64 }, counters).await
+            call(greedy.endpoint(), Peer::Volume(0), calls::AllocSpans { class, count: 64 }, counters).await
         {
             last = spans.into_iter().max_by_key(|span| span.offset).or(last);
         }
         let last = last.expect("there is memory");
         assert_eq!(last.offset + last.bytes, memory, "the last span ends where memory ends");
-        call(greedy.endpoint(), 0, calls::FreeSpans { spans: vec![(last.offset, true)] }, counters).await?;
+        call(
+            greedy.endpoint(),
+            Peer::Volume(0),
+            calls::FreeSpans { spans: vec![(last.offset, true)] },
+            counters,
+        )
+        .await?;
         worker.drop_tree("large").await?;
         let tree = worker.tree("small", &small).await?;
         assert_eq!(tree.info().root_word, dropped.info().root_word, "it has the entry of the dropped tree");

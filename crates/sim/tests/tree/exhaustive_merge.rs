@@ -9,7 +9,7 @@ use sherman_sim::history::{History, Op};
 use sherman_sim::linear::{Checker, Pair, Sweep};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape, join};
 use sherman_sim::{
-    Actor, Bounds, Choice, ChoiceKind, Exhaustive, Knobs, Limits, Report, Scheduler, Sim, SimEndpoint,
+    Actor, Bounds, Choice, ChoiceKind, Exhaustive, Knobs, Limits, Report, Scheduler, Sim, VolumeEndpoint,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -182,7 +182,7 @@ fn cast_as(
         };
         let call = seen.history.borrow_mut().invoke(client, key, asked);
         let mut found = Vec::new();
-        let (bytes, op): (_, TreeOp<'_, SimEndpoint>) =
+        let (bytes, op): (_, TreeOp<'_, VolumeEndpoint>) =
             (scenario.key(key), if asked == Op::Get { once() } else { worker.op() });
         let outcome = match step {
             Step::Insert(_, value) => op.insert(tree, &bytes, &scenario.value(value), &mut found).await,

@@ -2,7 +2,7 @@
 
 use super::scene::{Deed, assert_nothing_is_lost, die_at};
 use sherman_core::{Error, Recovery};
-use sherman_fabric::{Endpoint, FabricError, Refusal, Request, Response, Verdict, call};
+use sherman_fabric::{Endpoint, FabricError, Peer, Refusal, Request, Response, Verdict, call};
 use sherman_sim::tree::{Fixture, Scenario, Shape};
 use sherman_sim::{Fault, Knobs, Random};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn a_client_declared_dead_learns_it_when_it_renews() {
     let (worker, judge, client) = (condemned.worker(), other.worker(), condemned.fabric.client());
     assert_eq!(fixture.quiet(worker.renew()), Ok(Vec::new()));
     let request = Request::Condemn { client };
-    let said = fixture.quiet(call(judge.endpoint(), 0, request, judge.endpoint().counters()));
+    let said = fixture.quiet(call(judge.endpoint(), Peer::Control, request, judge.endpoint().counters()));
     assert_eq!(said, Ok(Response::Done));
     assert!(!condemned.shared.is_terminated());
     assert_eq!(fixture.quiet(worker.renew()), Err(Error::Fenced { client }));

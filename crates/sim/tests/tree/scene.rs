@@ -3,9 +3,9 @@
 
 use sherman_core::survey::{account, survey};
 use sherman_core::{Error, Loading, TreeState, Worker};
-use sherman_fabric::{Endpoint, Memory, Space, call, calls, yield_now};
+use sherman_fabric::{Endpoint, Memory, Peer, Space, call, calls, yield_now};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
-use sherman_sim::{Knobs, Random, SimEndpoint, SimMemory};
+use sherman_sim::{Knobs, Random, SimMemory, VolumeEndpoint};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Deed {
     /// Makes the change.
     pub async fn act(
         self,
-        worker: Worker<SimEndpoint>,
+        worker: Worker<VolumeEndpoint>,
         tree: Arc<TreeState>,
         scenario: Scenario,
     ) -> Result<(), Error> {
@@ -58,7 +58,11 @@ impl Deed {
 }
 
 /// Loads enough entries for two levels. Returns their number.
-pub async fn load(worker: &Worker<SimEndpoint>, tree: &TreeState, scenario: &Scenario) -> Result<u64, Error> {
+pub async fn load(
+    worker: &Worker<VolumeEndpoint>,
+    tree: &TreeState,
+    scenario: &Scenario,
+) -> Result<u64, Error> {
     let op = worker.op();
     let mut loading = Loading::new(tree, 1.0);
     let mut batches = Vec::new();
@@ -84,7 +88,8 @@ pub fn die_at(
 ) -> bool {
     let worker = victim.worker();
     for server in 0..fixture.scenario.servers {
-        let area = call(worker.endpoint(), server, calls::RedoArea, worker.endpoint().counters());
+        let area =
+            call(worker.endpoint(), Peer::Volume(server), calls::RedoArea, worker.endpoint().counters());
         fixture.quiet(area).expect("a redo area");
     }
     let act = deed.act(victim.worker(), Arc::clone(&victim.tree), fixture.scenario.clone());

@@ -3,9 +3,9 @@
 
 use super::scene::{about_to_grow, die_growing};
 use sherman_core::{Cause, Op};
-use sherman_fabric::{Endpoint, FabricError, Refusal, call, calls};
+use sherman_fabric::{Endpoint, FabricError, Peer, Refusal, call, calls};
 use sherman_sim::tree::{Compute, Fixture, Scenario, Shape};
-use sherman_sim::{Knobs, SimEndpoint};
+use sherman_sim::{Knobs, VolumeEndpoint};
 
 /// Creates a tree of `keys` even keys in full leaves. One leaf was split without a separator in its parent.
 /// Returns a compute server that took no part in that.
@@ -26,7 +26,7 @@ fn remove<T>(
     fixture: &mut Fixture,
     compute: &Compute,
     key: u64,
-    tell: impl FnOnce(&Op<'_, SimEndpoint>) -> T,
+    tell: impl FnOnce(&Op<'_, VolumeEndpoint>) -> T,
 ) -> T {
     let (worker, key) = (compute.worker(), fixture.scenario.key(key));
     let op = worker.op();
@@ -57,7 +57,14 @@ fn exhaust(fixture: &mut Fixture) {
     {
         let take_all = async {
             let counters = worker.endpoint().counters();
-            let more = || call(worker.endpoint(), server, calls::AllocSpans { class, count: 64 }, counters);
+            let more = || {
+                call(
+                    worker.endpoint(),
+                    Peer::Volume(server),
+                    calls::AllocSpans { class, count: 64 },
+                    counters,
+                )
+            };
             while more().await.is_ok() {}
             more().await
         };

@@ -1,7 +1,9 @@
 //! The faults of the world do what they should and nothing more: deaths at a given effect, sleep, broken
 //! connections.
 
-use sherman_fabric::{Clock, Counters, Endpoint, Fabric, FabricError, Memory, Space, call, calls, execute};
+use sherman_fabric::{
+    Clock, Counters, Endpoint, Fabric, FabricError, Memory, Peer, Space, call, calls, execute,
+};
 use sherman_sim::{Fault, Knobs, Random, Sim, SimConfig, SimEndpoint, SimFabric};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -34,7 +36,7 @@ fn busy(sim: &mut Sim) -> SimFabric {
         list.write(Space::Host, AT + 512, &[2; 64]);
         list.read(Space::Host, AT, 128);
         execute(&endpoint, list, &Counters::default()).await.unwrap();
-        call(&endpoint, 1, calls::Usage, &Counters::default()).await.unwrap();
+        call(&endpoint, Peer::Volume(1), calls::Usage, &Counters::default()).await.unwrap();
     });
     fabric
 }
@@ -145,7 +147,8 @@ fn a_broken_connection_ends_what_is_in_flight_as_a_prefix_and_spares_the_others(
                 list.write(Space::Host, AT, &[1; 8]);
                 list.write(Space::Host, AT + 64, &[1; 8]);
                 let first = execute(&broken, list, &Counters::default()).await.map(drop);
-                let asked = call(&broken, 0, calls::Usage, &Counters::default()).await.map(drop);
+                let asked =
+                    call(&broken, Peer::Volume(0), calls::Usage, &Counters::default()).await.map(drop);
                 let elsewhere = add(&broken, 1, AT).await;
                 (first, asked, elsewhere, add(&broken, 0, AT + 256).await)
             });
@@ -178,7 +181,7 @@ fn a_fenced_list_may_have_been_executed_whole_without_its_sender_hearing_of_it()
         let client = zombie.client();
         let told = sim.spawn_on(&zombie, 0, "zombie", async move { add(&late, 0, AT).await.is_ok() });
         sim.spawn_on(&judge, 0, "judge", async move {
-            call(&fencer, 0, calls::Fence { client }, &Counters::default()).await.unwrap();
+            call(&fencer, Peer::Volume(0), calls::Fence { client }, &Counters::default()).await.unwrap();
         });
         assert!(sim.run(&mut Random::new(seed)).is_done());
         seen.insert((told.take().unwrap(), sim.memory(0).load_u64(Space::Host, AT)));

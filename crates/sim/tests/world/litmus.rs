@@ -5,7 +5,7 @@
 //! "never" means in no schedule, and "can" means in some schedule.
 
 use sherman_fabric::{
-    Counters, Endpoint, Fabric, FabricError, Memory, Space, WorkList, call, calls, execute,
+    Counters, Endpoint, Fabric, FabricError, Memory, Peer, Space, WorkList, call, calls, execute,
 };
 use sherman_sim::{
     Bounds, Fault, Knobs, Report, Sim, SimConfig, SimEndpoint, SimFabric, TaskHandle, explore,
@@ -384,7 +384,7 @@ fn a_fenced_client_executes_nothing_after_the_answer_and_hears_of_it() {
         });
         let client = victim.client();
         sim.spawn_on(&judge, 0, "judge", async move {
-            call(&to_judge, 0, calls::Fence { client }, &Counters::default()).await.unwrap();
+            call(&to_judge, Peer::Volume(0), calls::Fence { client }, &Counters::default()).await.unwrap();
             let first = (
                 read_word(&to_judge, Space::Host, AT).await,
                 read_word(&to_judge, Space::Host, AT + 64).await,

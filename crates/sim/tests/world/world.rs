@@ -2,7 +2,7 @@
 //! of runs.
 
 use sherman_fabric::{
-    Clock, Counters, Endpoint, Fabric, FabricError, Memory, Space, call, calls, execute, sleep_until,
+    Clock, Counters, Endpoint, Fabric, FabricError, Memory, Peer, Space, call, calls, execute, sleep_until,
     yield_now,
 };
 use sherman_sim::{
@@ -139,7 +139,7 @@ fn a_quiet_phase_executes_inline_and_counts() {
         let list = execute(&endpoint, list, &Counters::default()).await.unwrap();
         assert_eq!(list.bytes(read), [3; 100]);
         sleep_until(&endpoint, endpoint.now() + 1_000_000).await;
-        call(&endpoint, 1, calls::Usage, &Counters::default()).await
+        call(&endpoint, Peer::Volume(1), calls::Usage, &Counters::default()).await
     });
     assert!(matches!(usage, Ok(Ok(_))));
     assert!(sim.now() >= 1_000_000);
@@ -247,7 +247,7 @@ fn a_lost_server_answers_nothing_and_the_other_goes_on() {
                     break error;
                 }
             };
-            let asked = call(&endpoint, 1, calls::Usage, &Counters::default()).await;
+            let asked = call(&endpoint, Peer::Volume(1), calls::Usage, &Counters::default()).await;
             (lost, asked.is_err(), add(&endpoint, 0, AT).await)
         });
         assert!(sim.run(&mut Random::new(step)).is_done());

@@ -1,5 +1,5 @@
-//! Control requests: those that the memory server's CPU answers, and the three that stop a client's verbs
-//! (`Fence`, `Leave`, `Depart`).
+//! Control requests: those that the memory server's CPU answers, and those that stop a client's verbs
+//! (`Fence`, `Release`, `Leave`, `Depart`).
 //!
 //! The server answers a fence only after the turns that did not see it have ended (F6). The links of another
 //! data path must be stopped too. Only then do the tables learn that a client leaves or departs. Such a call
@@ -66,9 +66,12 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
     if session.is_over() {
         return Call::Answered(Err(FabricError::Fenced { client: session.client() }));
     }
+    // The server that keeps the control state hears of a client that leaves twice. The first time it only
+    // gives its memory back.
+    let keeps_control = shared.host.superblock().server == sherman_fabric::Peer::Control.server();
     let goes = match request {
-        Request::Leave => true,
-        Request::Depart => shared.host.superblock().server == 0,
+        Request::Release => !keeps_control,
+        Request::Leave | Request::Depart => keeps_control,
         _ => false,
     };
     if goes {
@@ -91,7 +94,7 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
                 shared.note_fence();
                 (response, ending)
             }
-            Request::Retire { client } => {
+            Request::Retire { client } | Request::FreeId { client } => {
                 // A client that is retired was fenced here before, so it has nothing in progress.
                 shared.incarnations.fence(client);
                 (response, None)

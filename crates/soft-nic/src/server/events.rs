@@ -30,7 +30,12 @@ impl Event {
             Request::Condemn { client } => (EventKind::Condemn, client),
             Request::Succeed { client, .. } => (EventKind::Succeed, client),
             Request::Fence { client } => (EventKind::Fence, client),
-            Request::Retire { client } => (EventKind::Retire, client),
+            Request::Retire { client }
+                if shared.host.superblock().server != sherman_fabric::Peer::Control.server() =>
+            {
+                (EventKind::Retire, client)
+            }
+            Request::FreeId { client } => (EventKind::Retire, client),
             _ => return None,
         };
         let before =

@@ -6,7 +6,7 @@ use sherman_control::wire::{GoodbyeCode, MAX_TRANSFER, MAX_VERBS};
 use sherman_control::{ConnectError, JoinError, JoinOptions};
 use sherman_executor::{LocalExecutor, block_on};
 use sherman_fabric::{
-    Clock, Counters, Endpoint, FabricError, Request, Response, Space, WorkList, call, execute,
+    Clock, Counters, Endpoint, FabricError, Peer, Request, Response, Space, WorkList, call, execute,
 };
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::future::poll_fn;
@@ -20,12 +20,12 @@ fn read(endpoint: &SoftNicEndpoint, server: u16) -> Result<WorkList, FabricError
     block_on(endpoint, execute(endpoint, list, &Counters::default()))
 }
 
-fn ask(endpoint: &SoftNicEndpoint, server: u16, request: Request) -> Result<Response, FabricError> {
-    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+fn ask(endpoint: &SoftNicEndpoint, peer: Peer, request: Request) -> Result<Response, FabricError> {
+    block_on(endpoint, call(endpoint, peer, request, &Counters::default()))
 }
 
 #[test]
-fn a_cluster_is_joined_when_server_0_has_renewed_and_left_server_0_last() {
+fn a_cluster_is_joined_when_control_has_renewed_and_left_control_last() {
     let (fakes, options) = cluster(3);
     let fabric = SoftNicFabric::join(&options).unwrap();
     assert_eq!((fabric.client(), fabric.servers(), fabric.caps().on_chip_bytes), (CLIENT, 3, 64));
@@ -38,8 +38,8 @@ fn a_cluster_is_joined_when_server_0_has_renewed_and_left_server_0_last() {
     drop(fabric);
     assert_eq!(fakes[1].calls(), []);
     drop(endpoint);
-    assert_eq!(fakes[0].calls(), [Request::Renew, Request::Leave]);
-    assert_eq!((fakes[1].calls(), fakes[2].calls()), (vec![Request::Leave], vec![Request::Leave]));
+    assert_eq!(fakes[0].calls(), [Request::Renew, Request::Release, Request::Leave]);
+    assert_eq!((fakes[1].calls(), fakes[2].calls()), (vec![Request::Release], vec![Request::Release]));
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn a_connection_that_breaks_is_the_end_of_the_identity() {
     // The client may still hold a lane: it neither renews, nor sends a goodbye that would free the id (I40).
     let asked = fakes[0].calls();
     for request in [Request::Renew, Request::Depart, Request::Leave] {
-        assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
+        assert_eq!(ask(&endpoint, Peer::Control, request), Err(FabricError::Disconnected { server: 0 }));
     }
-    assert_eq!(ask(&endpoint, 0, Request::Usage), Ok(Response::Done));
+    assert_eq!(ask(&endpoint, Peer::Volume(0), Request::Usage), Ok(Response::Done));
     drop((endpoint, fabric));
     assert_eq!(fakes[0].calls(), [asked, vec![Request::Usage]].concat());
 }
@@ -144,13 +144,13 @@ fn a_server_that_is_dead_or_another_is_not_lost_and_ends_the_identity() {
         for _ in 0..2 {
             assert_eq!(read(&endpoint, 1).unwrap_err(), gone);
         }
-        assert_eq!(ask(&endpoint, 1, Request::Usage), Err(gone.clone()));
+        assert_eq!(ask(&endpoint, Peer::Volume(1), Request::Usage), Err(gone.clone()));
         assert_eq!(fabric.endpoint().err(), Some(gone.clone()), "no endpoint without that server");
         assert!(!fabric.is_lost(1) && fabric.is_cut(1));
         // The client neither renews its lease nor gives its id back: other clients must recover its
         // unfinished work at server 1.
         for request in [Request::Renew, Request::Leave, Request::Depart] {
-            assert_eq!(ask(&endpoint, 0, request), Err(FabricError::Disconnected { server: 0 }));
+            assert_eq!(ask(&endpoint, Peer::Control, request), Err(FabricError::Disconnected { server: 0 }));
         }
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         drop((endpoint, fabric));
@@ -182,14 +182,17 @@ fn a_server_that_the_cluster_has_declared_lost_is_neither_looked_for_nor_waited_
     let (endpoint, other) = (fabric.endpoint().unwrap(), fabric.endpoint().unwrap());
     for endpoint in [&endpoint, &other] {
         assert_eq!(read(endpoint, 1).unwrap_err(), FabricError::ServerLost { server: 1 });
-        assert_eq!(ask(endpoint, 1, Request::Usage), Err(FabricError::ServerLost { server: 1 }));
+        assert_eq!(
+            ask(endpoint, Peer::Volume(1), Request::Usage),
+            Err(FabricError::ServerLost { server: 1 })
+        );
         read(endpoint, 2).unwrap();
     }
     assert!(fabric.is_lost(1) && !fabric.is_lost(2));
-    assert!(matches!(ask(&endpoint, 0, Request::Renew), Ok(Response::Renewed { .. })));
+    assert!(matches!(ask(&endpoint, Peer::Control, Request::Renew), Ok(Response::Renewed { .. })));
     drop((endpoint, other, fabric));
     assert_eq!(fakes[0].calls().last(), Some(&Request::Leave));
-    assert_eq!(fakes[2].calls(), [Request::Leave]);
+    assert_eq!(fakes[2].calls(), [Request::Release]);
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn lists_in_flight_when_the_server_dies_end_in_an_error() {
     let lists: Vec<_> =
         (0..10).map(|_| execute(&endpoint, write(&endpoint, 100), &Counters::default())).collect();
     let counters = Counters::default();
-    let usage = call(&endpoint, 0, Request::Usage, &counters);
+    let usage = call(&endpoint, Peer::Volume(0), Request::Usage, &counters);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(50));
@@ -269,10 +272,13 @@ fn a_client_that_has_left_posts_nothing_more() {
         let (fakes, options) = cluster(1);
         let fabric = SoftNicFabric::join(&options).unwrap();
         let (endpoint, other) = (fabric.endpoint().unwrap(), fabric.endpoint().unwrap());
-        assert_eq!(ask(&endpoint, 0, goodbye.clone()), Ok(Response::Done));
+        assert_eq!(ask(&endpoint, Peer::Control, goodbye.clone()), Ok(Response::Done));
         for endpoint in [&endpoint, &other] {
             assert_eq!(read(endpoint, 0).unwrap_err(), FabricError::Fenced { client: CLIENT });
-            assert_eq!(ask(endpoint, 0, Request::Usage), Err(FabricError::Fenced { client: CLIENT }));
+            assert_eq!(
+                ask(endpoint, Peer::Volume(0), Request::Usage),
+                Err(FabricError::Fenced { client: CLIENT })
+            );
         }
         drop((endpoint, other, fabric));
         assert_eq!(fakes[0].calls(), [Request::Renew, goodbye]);
@@ -297,7 +303,7 @@ fn what_the_protocol_cannot_carry_is_refused_here() {
     let mut list = endpoint.list(1);
     list.read(Space::Host, 0, 8);
     assert_eq!(outcome(list), FabricError::NoSuchServer { server: 1 });
-    assert_eq!(ask(&endpoint, 1, Request::Usage), Err(FabricError::NoSuchServer { server: 1 }));
+    assert_eq!(ask(&endpoint, Peer::Volume(1), Request::Usage), Err(FabricError::NoSuchServer { server: 1 }));
     assert_eq!(fakes[0].lists(), 0);
     read(&endpoint, 0).unwrap();
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// Ends the lease of the member that got `dead`, then fences it, takes it over and retires it.
 fn reap(recoverer: &mut Raw, dead: &Welcome) {
     let client = dead.client;
-    assert!(recoverer.call(calls::RedoArea).is_ok());
+    assert!(recoverer.call(calls::Activate).is_ok());
     assert_eq!(recoverer.call(calls::Condemn { client }), Ok(()));
     assert_eq!(recoverer.call(calls::Suspect { client }), Ok(Verdict::Recover));
     for request in
@@ -20,6 +20,7 @@ fn reap(recoverer: &mut Raw, dead: &Welcome) {
         let answer = recoverer.call(request.clone());
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
+    assert_eq!(recoverer.call(calls::FreeId { client }), Ok(()));
 }
 
 fn write_once(raw: &mut Raw, byte: u8) -> Result<(), FabricError> {
@@ -36,7 +37,7 @@ fn a_fenced_client_is_refused_on_all_its_connections_and_its_id_s_next_holder_is
     let (mut second, _) = Raw::again(&server, &welcome).unwrap();
     let (mut third, _) = Raw::again(&server, &welcome).unwrap();
     write_once(&mut dead, 1).unwrap();
-    assert!(second.call(calls::RedoArea).is_ok());
+    assert!(second.call(calls::Activate).is_ok());
     reap(&mut alive, &welcome);
     // The server says goodbye although the client has sent nothing.
     assert_eq!(dead.goodbye().code, GoodbyeCode::Fenced);
@@ -70,6 +71,7 @@ fn a_client_that_leaves_is_out_on_all_its_connections() {
     let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
     let (mut one, welcome) = Raw::join(&server);
     let (mut other, _) = Raw::again(&server, &welcome).unwrap();
+    assert_eq!(one.call(calls::Release), Ok(()));
     assert_eq!(one.call(calls::Leave), Ok(()));
     let fenced = FabricError::Fenced { client: welcome.client };
     assert_eq!(write_once(&mut other, 1), Err(fenced.clone()));
@@ -113,10 +115,10 @@ fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
 fn memory_stands_still_once_a_fence_is_answered() {
     let server = Arc::new(start(options()));
     let (mut alive, _) = Raw::join(&server);
-    assert!(alive.call(calls::RedoArea).is_ok());
+    assert!(alive.call(calls::Activate).is_ok());
     for round in 0..30 {
         let (mut first, welcome) = Raw::join(&server);
-        assert!(first.call(calls::RedoArea).is_ok());
+        assert!(first.call(calls::Activate).is_ok());
         let (second, _) = Raw::again(&server, &welcome).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let writers = [first, second].into_iter().enumerate().map(|(index, mut raw)| {
@@ -154,6 +156,7 @@ fn memory_stands_still_once_a_fence_is_answered() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         assert_eq!(alive.call(calls::SpansOf { client, from: 0 }), Ok(Vec::new()));
         assert_eq!(alive.call(calls::Retire { client }), Ok(()));
+        assert_eq!(alive.call(calls::FreeId { client }), Ok(()));
     }
 }
 

@@ -6,7 +6,9 @@ use sherman_control::{Address, ConnectError, JoinError, JoinOptions, Operator};
 use sherman_embedded::host::Host;
 use sherman_executor::block_on;
 use sherman_fabric::control::Standing;
-use sherman_fabric::{Call, Counters, Endpoint, FabricError, Memory, Refusal, Space, call, calls, execute};
+use sherman_fabric::{
+    Call, Counters, Endpoint, FabricError, Memory, Peer, Refusal, Space, call, calls, execute,
+};
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions};
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 use std::io::{Read, Write};
@@ -47,8 +49,8 @@ fn join(servers: &[&RunningServer]) -> JoinOptions {
     JoinOptions::new(servers.iter().map(|server| Address::from(server.addresses()[0].clone())).collect())
 }
 
-fn ask<C: Call>(endpoint: &SoftNicEndpoint, server: u16, request: C) -> Result<C::Reply, FabricError> {
-    block_on(endpoint, call(endpoint, server, request, &Counters::default()))
+fn ask<C: Call>(endpoint: &SoftNicEndpoint, peer: Peer, request: C) -> Result<C::Reply, FabricError> {
+    block_on(endpoint, call(endpoint, peer, request, &Counters::default()))
 }
 
 fn read(endpoint: &SoftNicEndpoint, server: u16) -> Result<(), FabricError> {
@@ -116,8 +118,8 @@ fn a_server_that_is_down_is_named_and_no_id_is_issued() {
     assert!(said.starts_with("cannot reach memory server 1 at tcp://127.0.0.1:"), "{said}");
     assert!(said.ends_with("Is it running?"), "{said}");
     let admin = Operator::open(&options).unwrap();
-    assert!(matches!(admin.ask(0, calls::Members), Ok(members) if members.is_empty()));
-    assert!(admin.find(1).is_err() && admin.ask(1, calls::Usage).is_err());
+    assert!(matches!(admin.ask(Peer::Control, calls::Members), Ok(members) if members.is_empty()));
+    assert!(admin.find(1).is_err() && admin.ask(Peer::Volume(1), calls::Usage).is_err());
     drop(first);
 }
 
@@ -126,12 +128,15 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let pair = Pair::start();
     let old = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = old.endpoint().unwrap();
-    assert!(ask(&endpoint, 0, calls::RedoArea).is_ok());
+    assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     let admin = Operator::open(&pair.options()).unwrap();
-    let declare = |server| admin.ask(0, calls::DeclareLost { server });
+    let declare = |server| admin.ask(Peer::Control, calls::DeclareLost { server });
     assert!(declare(0).is_err());
     assert!(declare(1).is_ok());
-    assert_eq!(ask(&endpoint, 0, calls::Renew), Err(FabricError::Fenced { client: old.client() }));
+    assert_eq!(
+        ask(&endpoint, Peer::Control, calls::Renew),
+        Err(FabricError::Fenced { client: old.client() })
+    );
     let new = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = new.endpoint().unwrap();
     assert_eq!(read(&endpoint, 1), Err(FabricError::ServerLost { server: 1 }));
@@ -140,7 +145,7 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let Pair { servers: [_first, second] } = pair;
     drop(second);
     assert!(SoftNicFabric::join(&options).is_ok(), "it need not be there");
-    let Ok(members) = admin.ask(0, calls::Members) else { panic!() };
+    let Ok(members) = admin.ask(Peer::Control, calls::Members) else { panic!() };
     let of_old = members.iter().find(|member| member.client == old.client()).unwrap();
     assert_eq!(of_old.standing, Standing::Dead, "a member must recover it");
 }
@@ -153,9 +158,9 @@ fn an_operator_is_answered_though_the_member_table_is_full() {
     let full = SoftNicFabric::join(&options).unwrap_err();
     assert!(full.to_string().contains("no free member id"), "{full}");
     let admin = Operator::open(&options).unwrap();
-    assert!(matches!(admin.ask(0, calls::Members), Ok(members) if members.len() == 2));
-    assert!(matches!(admin.ask(0, calls::Condemn { client: members[0].client() }), Ok(())));
-    let nobody = admin.ask(0, calls::Condemn { client: sherman_fabric::ComputeId(9) });
+    assert!(matches!(admin.ask(Peer::Control, calls::Members), Ok(members) if members.len() == 2));
+    assert!(matches!(admin.ask(Peer::Control, calls::Condemn { client: members[0].client() }), Ok(())));
+    let nobody = admin.ask(Peer::Control, calls::Condemn { client: sherman_fabric::ComputeId(9) });
     let told = matches!(
         nobody,
         Err(sherman_control::AdminError::Refused(FabricError::Refused(Refusal::NotAMember { .. })))
@@ -223,14 +228,14 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
     options.servers[1] = tunnel.address.clone();
     let one = SoftNicFabric::join(&options).unwrap();
     let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
-    assert!(ask(&endpoint, 0, calls::RedoArea).is_ok());
+    assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
     tunnel.cut();
     assert_eq!(read(&endpoint, 1), Err(FabricError::Disconnected { server: 1 }));
-    assert_eq!(ask(&endpoint, 0, calls::Renew), Err(FabricError::Disconnected { server: 0 }));
+    assert_eq!(ask(&endpoint, Peer::Control, calls::Renew), Err(FabricError::Disconnected { server: 0 }));
     assert_eq!((read(&other, 0), read(&other, 1)), (Ok(()), Ok(())));
     drop((endpoint, one));
-    let Ok(members) = ask(&other, 0, calls::Members) else { panic!() };
+    let Ok(members) = ask(&other, Peer::Control, calls::Members) else { panic!() };
     assert_eq!(members.len(), 2, "its id is taken until a member has recovered it");
     assert!(SoftNicFabric::join(&pair.options()).is_ok(), "the server is present for all other clients");
 }

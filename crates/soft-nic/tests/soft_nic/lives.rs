@@ -9,7 +9,7 @@ use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_executor::block_on;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing};
-use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, Request, call, calls};
+use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, Peer, Request, call, calls};
 use sherman_layout::FormatOptions;
 use sherman_soft_nic::SoftNicFabric;
 use sherman_soft_nic::server::{Limits, Listen, RunningServer, ServerOptions};
@@ -47,7 +47,7 @@ fn standing(server: &RunningServer, client: ComputeId) -> Option<Standing> {
 }
 
 fn become_writer(raw: &mut Raw) {
-    assert!(raw.call(calls::RedoArea).is_ok());
+    assert!(raw.call(calls::Activate).is_ok());
 }
 
 #[test]
@@ -57,6 +57,7 @@ fn a_client_whose_last_connection_ends_is_gone_at_once_if_it_owned_nothing_and_e
     let (mut writer, of_writer) = Raw::join(&server);
     become_writer(&mut writer);
     let (mut owner, of_owner) = Raw::join(&server);
+    become_writer(&mut owner);
     let class = ChunkClass { node_bytes: 1024, format: 1 };
     assert!(owner.call(calls::AllocSpans { class, count: 1 }).is_ok());
     drop((reader, writer, owner));
@@ -92,6 +93,7 @@ fn a_client_that_leaves_in_order_is_not_lost() {
     let server = serve(leased(LONG, 64));
     let (mut one, _) = Raw::join(&server);
     become_writer(&mut one);
+    assert_eq!(one.call(calls::Release), Ok(()));
     assert_eq!(one.call(calls::Leave), Ok(()));
     drop(one);
     let (mut other, welcome) = Raw::join(&server);
@@ -162,15 +164,15 @@ fn a_server_other_than_the_first_refuses_an_incarnation_as_soon_as_the_next_is_i
     let server = serve(host_for(1, 2, 64));
     let enter = |incarnation| Raw::enter(&server, None, member(&server, 2, incarnation, server.boot()));
     let (mut old, _) = enter(1).unwrap();
-    become_writer(&mut old);
+    assert!(old.call(calls::RedoArea).is_ok());
     // Server 0 has freed the id and issued it again, and this server does not know it.
     let (mut new, _) = enter(2).unwrap();
     assert_eq!(old.goodbye().code, GoodbyeCode::Fenced);
     assert_eq!(enter(1).err().map(|goodbye| goodbye.code), Some(GoodbyeCode::Fenced));
-    become_writer(&mut new);
+    assert!(new.call(calls::RedoArea).is_ok());
     drop((old, new));
     let (mut new, _) = enter(2).unwrap();
-    become_writer(&mut new);
+    assert!(new.call(calls::RedoArea).is_ok());
 }
 
 #[test]
@@ -214,12 +216,12 @@ fn a_fabric_whose_endpoints_go_with_calls_in_flight_stays_a_member() {
     for _ in 0..100 {
         let endpoint = fabric.endpoint().unwrap();
         for _ in 0..3 {
-            endpoint.call(0, Request::Members);
+            endpoint.call(Peer::Control, Request::Members);
         }
     }
     std::thread::sleep(Duration::from_millis(20));
     let endpoint = fabric.endpoint().unwrap();
-    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
+    let renewed = block_on(&endpoint, call(&endpoint, Peer::Control, calls::Renew, &Counters::default()));
     assert!(renewed.is_ok(), "{renewed:?}");
     let open = server.stats().connections;
     assert!(open <= 8, "{open} connections");

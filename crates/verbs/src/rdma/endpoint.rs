@@ -6,7 +6,7 @@ use crate::wire::Wire;
 use sherman_control::ControlEndpoint;
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Request, Response, Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, FabricError, Peer, Request, Response, Ticket, WorkList,
 };
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -163,8 +163,8 @@ impl Endpoint for VerbsEndpoint {
         self.connections.borrow_mut().flight.forget(ticket);
     }
 
-    fn call(&self, server: u16, request: Request) -> Ticket {
-        self.control.call(server, request)
+    fn call(&self, peer: Peer, request: Request) -> Ticket {
+        self.control.call(peer, request)
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {

@@ -2,7 +2,7 @@
 
 use crate::common::{SCRATCH, has_device, join, outcome, read, serve, write};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Space, call, calls};
+use sherman_fabric::{Counters, Endpoint, FabricError, Peer, Space, call, calls};
 use sherman_verbs::{VerbsEndpoint, VerbsOptions};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn breaks(break_it: fn(&VerbsEndpoint), offset: u64) {
     assert_eq!(after, Err(FabricError::Disconnected { server: 0 }));
     assert_eq!((read(&beside, 0, SCRATCH), read(&beside, 0, SCRATCH + 64)), (Ok(5), Ok(0)));
     // The client has given up its identity: it neither renews nor leaves.
-    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
+    let renewed = block_on(&endpoint, call(&endpoint, Peer::Control, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
@@ -76,7 +76,7 @@ fn a_server_that_is_gone_ends_the_identity() {
     write(&endpoint, 0, SCRATCH, 3).expect("this one is there");
     // The client gets no further endpoint and no further renewal: others recover its unfinished work.
     assert_eq!(fabric.endpoint().err(), Some(FabricError::Disconnected { server: 1 }));
-    let renewed = block_on(&endpoint, call(&endpoint, 0, calls::Renew, &Counters::default()));
+    let renewed = block_on(&endpoint, call(&endpoint, Peer::Control, calls::Renew, &Counters::default()));
     assert_eq!(renewed, Err(FabricError::Disconnected { server: 0 }));
 }
 
@@ -117,7 +117,8 @@ fn nothing_of_a_fenced_client_is_executed_and_it_gets_the_error() {
     let (endpoint, beside) = (mine.endpoint().expect("an endpoint"), other.endpoint().expect("an endpoint"));
     write(&endpoint, 0, SCRATCH, 1).expect("all is well");
     let client = endpoint.client();
-    let fenced = block_on(&beside, call(&beside, 0, calls::Fence { client }, &Counters::default()));
+    let fenced =
+        block_on(&beside, call(&beside, Peer::Volume(0), calls::Fence { client }, &Counters::default()));
     assert!(fenced.is_ok(), "{fenced:?}");
     let began = Instant::now();
     assert_eq!(write(&endpoint, 0, SCRATCH, 2), Err(FabricError::Fenced { client }));
@@ -161,7 +162,8 @@ fn a_fence_stops_a_stream_of_lists() {
             }
         });
         while read(&beside, 0, SCRATCH).expect("a word") < 20 {}
-        let fenced = block_on(&beside, call(&beside, 0, calls::Fence { client }, &Counters::default()));
+        let fenced =
+            block_on(&beside, call(&beside, Peer::Volume(0), calls::Fence { client }, &Counters::default()));
         assert!(fenced.is_ok(), "{fenced:?}");
         let still = read(&beside, 0, SCRATCH).expect("a word");
         std::thread::sleep(Duration::from_millis(300));

@@ -32,6 +32,7 @@ use crate::sim::Run;
 use crate::trace::Event;
 use operation::{Checkpoint, VictimStep};
 use sherman_core::Format;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +40,36 @@ use std::sync::Arc;
 /// Longer than any operation without a death takes. So the victim needs no task that renews its lease, which
 /// would only add effects.
 const LEASE_NANOS: u64 = 200_000;
+
+/// How many events after its death a host is declared lost, in enumerations of lost hosts.
+const DEAD_FOR: u64 = 60;
+
+/// What happens at a point of an enumeration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blow {
+    /// The victim dies.
+    pub death: bool,
+    /// This host is lost.
+    pub host: Option<u16>,
+    /// The host lives on, and serves clients that have the old table.
+    pub lives: bool,
+}
+
+impl Blow {
+    /// The death of the victim alone.
+    pub const DEATH: Self = Self { death: true, host: None, lives: false };
+
+    /// Every loss of one of `hosts` hosts, with and without the death of the victim.
+    pub fn of_hosts(hosts: u16) -> Vec<Self> {
+        let mut blows = Vec::new();
+        for host in (0..hosts).map(Some) {
+            for (death, lives) in [(false, false), (false, true), (true, false), (true, true)] {
+                blows.push(Self { death, host, lives });
+            }
+        }
+        blows
+    }
+}
 
 /// One operation of the victim, with its tree and settings.
 pub struct CrashCase {
@@ -107,14 +138,21 @@ impl CrashCase {
 
     /// Kills the victim after each of its effects in the schedules of `seeds`.
     pub fn enumerate(&mut self, seeds: Range<u64>) -> Enumerated {
+        self.enumerate_blows(seeds, &[Blow::DEATH])
+    }
+
+    /// Strikes each of `blows` after each effect of the victim in the schedules of `seeds`.
+    pub fn enumerate_blows(&mut self, seeds: Range<u64>, blows: &[Blow]) -> Enumerated {
         let mut all = Enumerated::default();
         for seed in seeds {
             let undisturbed = self.run(seed, None, false).0;
-            all.add(&undisturbed, None);
-            all.points += undisturbed.effects;
-            for point in 1..=undisturbed.effects {
-                let died = self.run(seed, Some(point), false).0;
-                all.add(&died, Some(point));
+            all.add(&undisturbed, None, Blow::default());
+            for &blow in blows {
+                all.points += undisturbed.effects;
+                for point in 1..=undisturbed.effects {
+                    let struck = self.strike(seed, Some((point, blow)), false).0;
+                    all.add(&struck, Some(point), blow);
+                }
             }
         }
         all
@@ -122,6 +160,11 @@ impl CrashCase {
 
     /// Runs the schedule of `seed`. If `point` is given, the victim dies after that effect.
     pub fn run(&mut self, seed: u64, point: Option<u64>, trace: bool) -> (CrashRun, Vec<Event>) {
+        self.strike(seed, point.map(|point| (point, Blow::DEATH)), trace)
+    }
+
+    /// Runs the schedule of `seed`. If `point` is given, the blow falls after that effect of the victim.
+    pub fn strike(&mut self, seed: u64, point: Option<(u64, Blow)>, trace: bool) -> (CrashRun, Vec<Event>) {
         let knobs = Self::knobs(&self.setup, seed);
         self.checkpoint.fixture.sim.rewind_with(knobs.clone());
         self.record.clear();
@@ -135,8 +178,14 @@ impl CrashCase {
         let members = self.spawn(seed, &computes);
         let victim = computes[0].fabric.number();
         let before = self.checkpoint.fixture.sim.effects(victim);
-        if let Some(point) = point {
-            self.checkpoint.fixture.sim.kill_after(victim, point);
+        if let Some((point, Blow { death, host, lives })) = point {
+            if death {
+                self.checkpoint.fixture.sim.kill_after(victim, point);
+            }
+            if let Some(host) = host {
+                let dead_for = (!lives).then_some(DEAD_FOR);
+                self.checkpoint.fixture.sim.lose_after(victim, point, host, dead_for);
+            }
         }
         let run = self.checkpoint.fixture.sim.run(&mut *scheduler(seed));
         let events = if trace { self.checkpoint.fixture.sim.trace() } else { Vec::new() };
@@ -146,12 +195,21 @@ impl CrashCase {
             self.checkpoint.fixture.sim.is_dead(victim),
         );
         let everyone = members.remaining();
-        let scene = Scene { initial: &self.checkpoint.initial, everyone: &everyone, record: &self.record };
+        let lost: Vec<u16> = point.and_then(|(_, blow)| blow.host).into_iter().collect();
+        let scene = Scene {
+            initial: &self.checkpoint.initial,
+            everyone: &everyone,
+            record: &self.record,
+            lost: &lost,
+        };
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());
         let checked =
             scene.inspect(&mut self.checkpoint.fixture, &run, &mut self.checker, dismissed, &mut seen);
         let violation = checked.err().map(|Found { property, what, key }| {
-            let dies = point.map_or("does not die".to_owned(), |point| format!("dies after effect {point}"));
+            let dies = point.map_or("does not die".to_owned(), |(point, blow)| match blow {
+                Blow::DEATH => format!("dies after effect {point}"),
+                blow => format!("{blow:?} after effect {point}"),
+            });
             let scenario = format!(
                 "{:?} at height {} with {}; {dies}; {knobs:?}",
                 self.operation, self.height, self.setup
@@ -186,6 +244,8 @@ impl CrashCase {
                 spawner: spawner.clone(),
                 last: 0,
                 base: 0,
+                compute: Cell::new(compute.fabric.number()),
+                pending: RefCell::default(),
                 others: Default::default(),
             }
         };
@@ -221,16 +281,16 @@ impl CrashCase {
                 let visit = victim::visit_other(script(compute, None), create, compute.worker());
                 drop(sim.spawn_on(&compute.fabric, 1, "visitor", visit));
             }
-            members.employ_keeper(compute);
+            members.employ_keeper(&compute.fabric, &compute.shared);
         }
         members
     }
 }
 
 impl Enumerated {
-    fn add(&mut self, run: &CrashRun, point: Option<u64>) {
+    fn add(&mut self, run: &CrashRun, point: Option<u64>, blow: Blow) {
         self.schedules += 1;
-        let struck = point.is_some_and(|point| run.died && run.effects >= point);
+        let struck = point.is_some_and(|point| run.died == blow.death && run.effects >= point);
         self.visited += u64::from(struck);
         self.violated += u64::from(run.violation.is_some());
         if self.violations.len() < 8 {

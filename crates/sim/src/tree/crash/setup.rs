@@ -38,6 +38,8 @@ pub struct Setup {
     pub shape: Shape,
     /// Number of memory servers.
     pub servers: u16,
+    /// Copies of each volume.
+    pub replicas: u16,
 }
 
 impl Setup {
@@ -67,6 +69,7 @@ impl Setup {
                 shape => shape,
             },
             servers: 1 + row[10] as u16,
+            replicas: 1,
         }
     }
 
@@ -125,6 +128,11 @@ impl Setup {
         (0..fixed.iter().product()).map(|number| Self::of(&row(number))).collect()
     }
 
+    /// Returns the same setup with two copies of each volume.
+    pub fn replicated(self) -> Self {
+        Self { replicas: 2, ..self }
+    }
+
     /// Returns the scenario of such a cluster, with two other compute servers that survive.
     pub(super) fn scenario(&self, lease_nanos: u64) -> Scenario {
         Scenario {
@@ -132,6 +140,8 @@ impl Setup {
             format: self.format,
             techniques: self.techniques,
             servers: self.servers,
+            replicas: self.replicas,
+            hosts: self.replicas,
             computes: 2,
             threads: 1,
             operations: 3,
@@ -157,6 +167,6 @@ impl fmt::Display for Setup {
         ];
         let on: Vec<&str> = named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
         write!(f, "{} {:?}, {:?} by {:?}, ", self.format.name(), self.shape, self.width, self.release)?;
-        write!(f, "{} servers, with {}", self.servers, on.join("+"))
+        write!(f, "{} servers, {} copies, with {}", self.servers, self.replicas, on.join("+"))
     }
 }

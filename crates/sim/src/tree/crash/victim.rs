@@ -4,7 +4,7 @@ use super::super::catalog::bulk_load;
 use super::super::check::Property;
 use super::super::script::Script;
 use super::operation::{OTHER, VictimStep};
-use crate::endpoint::SimEndpoint;
+use crate::endpoint::VolumeEndpoint;
 use crate::history::{Op, OpId, Outcome};
 use sherman_core::{Error, Worker};
 
@@ -20,9 +20,12 @@ pub(super) async fn act(
     mut script: Script,
     steps: Vec<VictimStep>,
     keys: Vec<u64>,
-    worker: Worker<SimEndpoint>,
+    worker: Worker<VolumeEndpoint>,
 ) {
     for step in steps {
+        if script.scenario.replicas > 1 && worker.compute().is_terminated() {
+            break;
+        }
         match step {
             VictimStep::One(key, op) => script.one(&worker, key, op).await,
             VictimStep::Sweep => script.sweep(&worker).await,
@@ -35,11 +38,18 @@ pub(super) async fn act(
             VictimStep::Drop => excuse(&script, &worker, worker.drop_tree(OTHER).await.map(drop)),
         }
     }
-    script.end();
+    match script.members.clone() {
+        // The next identity learns what became of the last change, and does nothing else.
+        Some(members) if script.scenario.replicas > 1 && worker.compute().is_terminated() => {
+            let compute = script.compute.get();
+            members.bring_back_replicated(script, u32::MAX, worker, compute).await;
+        }
+        _ => script.end(),
+    }
 }
 
 /// Uses the second tree while it exists.
-pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<SimEndpoint>) {
+pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<VolumeEndpoint>) {
     for round in 0..3 {
         let visited = async {
             let tree = match create {
@@ -58,7 +68,7 @@ pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<Sim
 }
 
 /// Reports an error as trouble, unless the tree is gone or the client has been terminated.
-fn excuse(script: &Script, worker: &Worker<SimEndpoint>, outcome: Result<(), Error>) {
+fn excuse(script: &Script, worker: &Worker<VolumeEndpoint>, outcome: Result<(), Error>) {
     match outcome {
         Ok(()) | Err(Error::NoSuchTree { .. }) => {}
         Err(_) if worker.compute().is_terminated() => {}
@@ -73,7 +83,7 @@ fn invoke_all(script: &Script, keys: &[u64], op: impl Fn(u64) -> Op) -> Vec<OpId
 }
 
 /// Bulk-loads `keys`: all at one moment, or none.
-async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
+async fn load(script: &Script, keys: &[u64], worker: &Worker<VolumeEndpoint>) {
     let value = |key: u64| 20_000 + key;
     let calls = invoke_all(script, keys, |key| Op::Insert(value(key)));
     let outcome = bulk_load(worker, &script.tree, &script.scenario, keys.iter().copied(), value).await;
@@ -94,7 +104,7 @@ async fn load(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
 /// Clears the tree, each leaf at a separate moment. The client does not learn the removed values. A cleared
 /// leaf may merge with a leaf that is not cleared yet, so entries that other clients insert meanwhile are
 /// removed too.
-async fn clear(script: &Script, keys: &[u64], worker: &Worker<SimEndpoint>) {
+async fn clear(script: &Script, keys: &[u64], worker: &Worker<VolumeEndpoint>) {
     let calls: Vec<OpId> =
         (0..MOST_TIMES_CLEARED).flat_map(|_| invoke_all(script, keys, |_| Op::Remove)).collect();
     let outcome = worker.clear(&script.tree).await.map(drop);

@@ -50,6 +50,8 @@ impl Hunt {
             Mutant::NarrowStamp => Self {
                 format: Some(Format::SortedStamped),
                 crashes: false,
+                replicas: false,
+                breach: None,
                 bend: |scenario| {
                     scenario.operations = 20;
                     scenario.hot = 3;
@@ -117,6 +119,15 @@ impl Hunt {
                     (scenario.loaded, scenario.operations) = (5, 12);
                 },
                 ..lined.with_crashes()
+            },
+            // Two clients must find a new tree without a root.
+            Mutant::RootOverRoot => Self {
+                bend: |scenario| {
+                    (scenario.catalog, scenario.computes, scenario.threads, scenario.servers) =
+                        (true, 3, 1, 2);
+                    (scenario.loaded, scenario.operations) = (5, 12);
+                },
+                ..lined
             },
             // A client must die while it frees, loads or splits nodes of a dropped tree.
             Mutant::DropLeftFirst => Self {
@@ -195,6 +206,16 @@ impl Hunt {
                 bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
                 ..lined.with_crashes()
             },
+            // A host must be lost, or a client die between the two halves of a list.
+            Mutant::LeaseUnchecked
+            | Mutant::LeaseCheckedOnce
+            | Mutant::ClosedUsed
+            | Mutant::AcknowledgedClosed
+            | Mutant::CopiesNotCompared => Self::everywhere().with_replicas(),
+            // The client must die in the middle of a split or of a growth, or its host must.
+            Mutant::LostLanesBelieved | Mutant::RootsNotCompared | Mutant::RecordsNotCopied => {
+                Self { bend: churn, ..Self::everywhere().with_replicas() }
+            }
             _ => lined,
         }
     }

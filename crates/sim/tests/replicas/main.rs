@@ -1,0 +1,124 @@
+//! Volumes in two copies: hosts die or are cut off, clients die and sleep, and nothing is lost
+//! (`docs/REPLICATION.md`).
+
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use sherman_replica::mutant::{Mutant, plant};
+use sherman_sim::Breach;
+use sherman_sim::tree::crash::{Blow, CrashCase, Enumerated, Setup, VictimOp};
+use sherman_sim::tree::{Explored, Hunt, Property};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// One in this many of all schedules with crashes has replication.
+const PART: u64 = 4;
+/// The largest number of schedules to search for a planted bug.
+const MOST: u64 = 20_000;
+/// The first of the seeds.
+const SEEDS: u64 = 70 << 32;
+
+/// Runs `work` for each number below `count` on two threads.
+fn on_two_threads(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    work(number);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn lost_hosts_lose_no_acknowledged_change_and_show_no_stale_read() {
+    let count = support::schedules() / PART;
+    let all = Mutex::new(Explored::default());
+    on_two_threads(2, |half| {
+        let mut explorer = Hunt::everywhere().with_replicas().explorer();
+        let first = SEEDS + half as u64 * (count / 2);
+        let explored = explorer.explore(first..first + count / 2);
+        all.lock().expect("nobody panicked").merge(explored);
+    });
+    let explored = all.into_inner().expect("nobody panicked");
+    println!("{explored}");
+    if let Some(violation) = explored.violations.first() {
+        panic!("{violation}");
+    }
+    let came_back = explored.share(explored.with.rejoin);
+    assert!(came_back > 0.4, "clients came back in {came_back} of the schedules");
+}
+
+/// A host is lost after every effect of every kind of operation, alone and with the client.
+fn enumerate(setups: &[Setup], operations: &[(VictimOp, usize)]) -> Enumerated {
+    let cases = setups.iter().flat_map(|setup| operations.iter().map(move |operation| (*setup, *operation)));
+    let cases: Vec<(Setup, (VictimOp, usize))> = cases.collect();
+    let all = Mutex::new(Enumerated::default());
+    on_two_threads(cases.len(), |number| {
+        let (setup, (operation, height)) = cases[number];
+        let mut case = CrashCase::new(operation, height, setup.replicated());
+        let seed = number as u64;
+        let enumerated = case.enumerate_blows(seed..seed + 1, &Blow::of_hosts(2));
+        all.lock().expect("nobody panicked").merge(enumerated);
+    });
+    all.into_inner().expect("nobody panicked")
+}
+
+#[test]
+fn a_lost_host_after_any_effect_loses_nothing_and_blocks_no_client() {
+    let setups = Setup::pairwise();
+    let step = if support::runs_in_full() { 1 } else { 8 };
+    let setups: Vec<Setup> = setups.into_iter().step_by(step).collect();
+    let all = enumerate(&setups, &VictimOp::usual());
+    let Enumerated { points, visited, schedules, violated, .. } = all;
+    println!("{} setups: {points} points, {visited} visited, {schedules} schedules", setups.len());
+    if let Some(violation) = all.violations.first() {
+        all.violations.iter().for_each(|violation| println!("{violation}"));
+        panic!("{violated} violations, the first: {violation}");
+    }
+    assert!(visited > 0 && visited * 100 >= points * 95, "{visited} of {points} points were visited");
+}
+
+/// Searches a bug. Returns the property that shows it and the number of schedules.
+fn hunt(hunt: Hunt, most: u64) -> Option<(Property, u64)> {
+    let mut explorer = hunt.explorer();
+    (0..most).find_map(|seed| Some((explorer.run(seed).violation?.property, seed + 1)))
+}
+
+#[test]
+fn every_planted_bug_of_endpoint_and_control_is_found() {
+    let (endpoint, control) = (Mutant::ALL, Breach::OF_REPLICATION);
+    let found: Mutex<Vec<(String, Option<(Property, u64)>)>> = Mutex::default();
+    let most = if support::runs_in_full() { MOST } else { MOST / 8 };
+    on_two_threads(endpoint.len() + control.len(), |number| {
+        let scenarios = Hunt::everywhere().with_replicas();
+        let (name, caught) = match endpoint.get(number) {
+            Some(&mutant) => {
+                plant(Some(mutant));
+                let caught = hunt(scenarios, most);
+                plant(None);
+                (format!("{mutant:?}"), caught)
+            }
+            None => {
+                let breach = control[number - endpoint.len()];
+                (format!("{breach:?}"), hunt(scenarios.with_breach(breach), most))
+            }
+        };
+        found.lock().expect("nobody panicked").push((name, caught));
+    });
+    let found = found.into_inner().expect("nobody panicked");
+    for (name, caught) in &found {
+        println!("{name}: {caught:?}");
+    }
+    let missed: Vec<&String> =
+        found.iter().filter(|(_, caught)| caught.is_none()).map(|(name, _)| name).collect();
+    assert!(missed.is_empty(), "not found in {most} schedules: {missed:?}");
+}
