@@ -72,6 +72,11 @@ mutants! {
     LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are \
                                              attached"
 
+    ChildServerLost "child-server-lost" "a cached copy has its children's offsets without their servers"
+    StaleCopiesKept "stale-copies-kept" "a lookup that was led to a wrong node keeps the copies that led there"
+    EvictedListed "evicted-listed" "a cached copy whose memory is given to another stays in the table"
+    CopiesBeside "copies-beside" "a walk that has stepped right uses cached copies again"
+
     FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
                                     reached"
     NoRightStep "no-right-step" "a lookup does not follow the sibling of a leaf that has split"

@@ -33,6 +33,13 @@ struct Seen {
     sibling: GlobalAddress,
     entries: Vec<(Vec<u8>, Vec<u8>)>,
     inside: bool,
+    /// Whether this client's cached copy of the node leads to its children.
+    cached: bool,
+}
+
+/// The address in the payload of an internal node's entry.
+fn child_of(payload: &[u8]) -> GlobalAddress {
+    GlobalAddress::from_bits(get_u64(payload, 0))
 }
 
 impl<E: Endpoint> Op<'_, E> {
@@ -60,6 +67,9 @@ impl<E: Endpoint> Op<'_, E> {
                 }
                 if !seen.inside {
                     return Err(corrupt("I5: a node's entries lie inside its fences"));
+                }
+                if !seen.cached {
+                    return Err(corrupt("I10: a cached copy leads to the children of its node"));
                 }
                 if seen.entries.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
                     return Err(corrupt("I6: a key appears once"));
@@ -98,10 +108,7 @@ impl<E: Endpoint> Op<'_, E> {
                 });
             }
             walk.nodes.insert(0, nodes);
-            named = below
-                .into_iter()
-                .map(|(key, child)| (key, GlobalAddress::from_bits(get_u64(&child, 0))))
-                .collect();
+            named = below.into_iter().map(|(key, child)| (key, child_of(&child))).collect();
             if let Some((_, child)) = named.first() {
                 leftmost = *child;
             }
@@ -113,7 +120,10 @@ impl<E: Endpoint> Op<'_, E> {
         let seen = self.visit(tree, address, level, |node| {
             let entries = node.entries();
             let inside = entries.iter().all(|(key, _)| node.position(key) == Position::Inside);
-            Ok(Seen { low: node.low(), high: node.high(), sibling: node.header.sibling, entries, inside })
+            let children = entries.iter().map(|(key, child)| (key.as_slice(), child_of(child)));
+            let cached = level == 0 || tree.cache.agrees(address, node.header.version, children);
+            let (low, high, sibling) = (node.low(), node.high(), node.header.sibling);
+            Ok(Seen { low, high, sibling, entries, inside, cached })
         });
         seen.await?.ok_or(Error::Corrupt {
             address,

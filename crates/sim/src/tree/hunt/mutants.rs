@@ -21,6 +21,11 @@ impl Hunt {
             Mutant::RelayoutKeepsVersion | Mutant::DistanceTruncated | Mutant::FarFenceOpen => {
                 Self { bend: repack, ..hashed }
             }
+            // The children of a node must lie on two servers.
+            Mutant::ChildServerLost => Self { bend: |scenario| scenario.servers = 2, ..hashed },
+            Mutant::EvictedListed => hashed.with_small_caches(),
+            // A place must be freed and reused while a cached copy leads to it.
+            Mutant::StaleCopiesKept | Mutant::CopiesBeside => Self { bend: churn, ..hashed },
             // Several threads of one compute server must change the same lines.
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
             // An operation's deadline must pass while the holder of the lane executes it.
