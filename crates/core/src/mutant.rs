@@ -74,8 +74,8 @@ mutants! {
 
     ChildServerLost "child-server-lost" "a cached copy has its children's offsets without their servers"
     StaleCopiesKept "stale-copies-kept" "a lookup that was led to a wrong node keeps the copies that led there"
-    EvictedListed "evicted-listed" "a cached copy whose memory is given to another stays in the table"
-    CopiesBeside "copies-beside" "a walk that has stepped right uses cached copies again"
+    LearntMisplaced "learnt-misplaced" "a cached copy puts a separator that it learns before its left \
+                                        neighbour"
 
     FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
                                     reached"

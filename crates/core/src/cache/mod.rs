@@ -240,7 +240,7 @@ impl IndexCache {
             Some(_) if meta.count >= self.layout.room => writer.drop_copy(store, at),
             Some((index, _)) => {
                 let mut content = slot.content(meta);
-                content.insert(index + 1, key, child.to_bits(), &self.layout);
+                content.insert(place_behind(index), key, child.to_bits(), &self.layout);
                 let fences = slot.fences();
                 let encoded = content.encode(&fences, &self.layout);
                 let meta = Meta { count: meta.count + 1, code: encoded.code, ..meta };
@@ -326,6 +326,12 @@ impl IndexCache {
     pub fn limit(&self) -> usize {
         self.limit
     }
+}
+
+/// Where a separator belongs that a copy learns, if entry `index` is responsible for it so far.
+fn place_behind(index: usize) -> usize {
+    seam!(cache::place_behind(index));
+    index + 1
 }
 
 /// Whether version `a` is newer than `b`, in serial arithmetic.

@@ -12,7 +12,7 @@ pub(super) fn forget_path() -> Option<()> {
     planted(Mutant::StaleCopiesKept).then_some(())
 }
 
-/// Frees the run of a copy that can still be found.
-pub(super) fn unlist() -> Option<()> {
-    planted(Mutant::EvictedListed).then_some(())
+/// Puts a separator that a copy learns before the one that it belongs behind.
+pub(super) fn place_behind(index: usize) -> Option<usize> {
+    planted(Mutant::LearntMisplaced).then_some(index)
 }

@@ -222,20 +222,14 @@ impl Writer {
     /// Drops the copy in a slot. Its head and its run become free.
     pub(super) fn drop_copy(&mut self, store: &Store, index: u32) {
         let Some(slot) = store.slot(index) else { return };
-        let run = slot.run();
-        self.unlist(store, index, slot);
-        store.set_tile(run.first, Tile::Free(run.lines));
-        self.free_lines += run.lines;
-        self.nodes -= 1;
-    }
-
-    /// Removes a copy from the table and empties its head, before another copy uses its run.
-    fn unlist(&mut self, store: &Store, index: u32, slot: CacheSlot<'_>) {
-        seam!(cache::unlist());
         if let Some(table) = store.table() {
             table.remove(GlobalAddress::from_bits(slot.word(ADDRESS)), index);
         }
+        let run = slot.run();
         self.free(store, index);
+        store.set_tile(run.first, Tile::Free(run.lines));
+        self.free_lines += run.lines;
+        self.nodes -= 1;
     }
 
     /// Puts a head on the free list.

@@ -57,13 +57,6 @@ impl Sibling {
     }
 }
 
-/// Whether a walk uses cached copies: only before its first step right. A lost walk forgets only the copies on
-/// the way down from the root. So a copy that only a neighbour leads to would mislead it permanently.
-fn trusts_copies(straight: bool) -> bool {
-    seam!(tree::trusts_copies());
-    straight
-}
-
 impl<E: Endpoint> Op<'_, E> {
     /// Returns the root; reads the root word only if the root is not known.
     pub(crate) async fn root(&self, tree: &TreeState) -> Result<RootWord, Error> {
@@ -201,9 +194,11 @@ impl<E: Endpoint> Op<'_, E> {
             if at.level < level {
                 return Ok(None);
             }
+            // After a step right, the walk trusts no cached copy. A lost walk forgets only the copies on the
+            // way down from the root. So a copy that only a neighbour leads to would mislead it permanently.
             let mut straight = true;
             loop {
-                if caching && trusts_copies(straight) {
+                if caching && straight {
                     let found = tree.cache.locate(at, key, level);
                     if !std::mem::replace(&mut counted, true) {
                         self.count_lookup(found.hit);

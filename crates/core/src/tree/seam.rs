@@ -21,11 +21,6 @@ use crate::root::RootWord;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, WorkList};
 use std::ops::ControlFlow;
 
-/// Uses cached copies after a step right too.
-pub(super) fn trusts_copies() -> Option<bool> {
-    planted(Mutant::CopiesBeside).then_some(true)
-}
-
 pub(super) fn look_up(leaf: &Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Option<Result<Seen, Cause>> {
     let position = leaf.position(key);
     if position == Position::Right && planted(Mutant::NoRightStep) {

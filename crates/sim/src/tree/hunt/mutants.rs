@@ -23,9 +23,10 @@ impl Hunt {
             }
             // The children of a node must lie on two servers.
             Mutant::ChildServerLost => Self { bend: |scenario| scenario.servers = 2, ..hashed },
-            Mutant::EvictedListed => hashed.with_small_caches(),
+            // Readers must find separators that no client could post.
+            Mutant::LearntMisplaced => Self { bend: |scenario| scenario.unposted = true, ..hashed },
             // A place must be freed and reused while a cached copy leads to it.
-            Mutant::StaleCopiesKept | Mutant::CopiesBeside => Self { bend: churn, ..hashed },
+            Mutant::StaleCopiesKept => Self { bend: churn, ..hashed },
             // Several threads of one compute server must change the same lines.
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
             // An operation's deadline must pass while the holder of the lane executes it.
