@@ -137,11 +137,17 @@ impl<'a> Window<'a> {
     /// Looks `key` up. If it is there, `value` receives its value.
     #[inline]
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        self.get_slot(key, value).is_some()
+    }
+
+    /// Does the work of [`Window::get`], and returns the slot for [`Window::change_found`].
+    #[inline]
+    pub fn get_slot(&self, key: &[u8], value: &mut Vec<u8>) -> Option<usize> {
         let found = self.find(key);
         if let Some(slot) = found {
             self.value_into(slot, value);
         }
-        found.is_some()
+        found
     }
 
     #[inline]
@@ -171,7 +177,17 @@ impl<'a> Window<'a> {
     /// window was read. Returns `None` if there is nothing to write, or if a new key finds no free slot. The
     /// latter is so for a key that is too far from the low fence of a dense leaf.
     pub fn change(&self, key: &[u8], change: EntryChange<'_>) -> Option<EntryWrite> {
-        let found = self.find(key);
+        self.change_found(self.find(key), key, change)
+    }
+
+    /// Does the work of [`Window::change`] after [`Window::get_slot`] has looked the key up.
+    #[inline]
+    pub fn change_found(
+        &self,
+        found: Option<usize>,
+        key: &[u8],
+        change: EntryChange<'_>,
+    ) -> Option<EntryWrite> {
         let (slot, value) = match (change, found) {
             (EntryChange::Nothing, _) | (EntryChange::Remove, None) => return None,
             (EntryChange::Remove, Some(slot)) => (slot, None),
