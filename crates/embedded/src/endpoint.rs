@@ -232,9 +232,7 @@ impl Endpoint for EmbeddedEndpoint {
         let Ok(server) = self.cluster().server(address.server()) else { return false };
         let flag = self.membership.member.flag(address.server());
         // As in `execute`: bytes that were written after a fence are discarded.
-        !flag.is_up()
-            && server.memory().read(Space::Host, address.offset(), into).is_ok()
-            && !flag.is_up()
+        !flag.is_up() && server.memory().read(Space::Host, address.offset(), into).is_ok() && !flag.is_up()
     }
 
     #[inline]

@@ -135,13 +135,12 @@ impl<S: Seat> Ops<'_, S> {
     #[inline]
     pub(crate) async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         let kind = |updated: &bool| if *updated { OpKind::Update } else { OpKind::Insert };
-        let attempt = async |op: &Op<'_, AnyEndpoint>| {
-            match outlined::insert_at_once(op, self.tree, key, value, old) {
+        let attempt =
+            async |op: &Op<'_, AnyEndpoint>| match outlined::insert_at_once(op, self.tree, key, value, old) {
                 Now::Done(updated) => Ok(updated),
                 Now::No => outlined::insert(op, self.tree, key, value, old).await,
                 Now::Begun(begun) => outlined::resume_insert(op, self.tree, begun, key, value, old).await,
-            }
-        };
+            };
         self.run(kind, Some, attempt).await
     }
 

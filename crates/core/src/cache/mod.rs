@@ -97,6 +97,8 @@ impl IndexCache {
         }
     }
 
+    /// Compiled by itself for each kind of key: together they would have too few registers.
+    #[inline(never)]
     fn descend<K: SearchKey>(&self, store: &Store, root: RootWord, key: K, level: u8) -> Found {
         let epoch = self.epoch.load(Ordering::Relaxed);
         let (mut at, mut on) = (root.address, root.level);

@@ -82,8 +82,13 @@ impl<'a> Window<'a> {
     /// Validates the lines of `key`, which were read together.
     #[inline]
     pub fn open(shape: &'a Shape, bytes: &'a [u8], key: &[u8]) -> Result<Self, Unfit> {
+        Self::open_at(shape, window_of(shape, key).start, bytes, key)
+    }
+
+    /// Does the work of [`Window::open`] for a caller that knows `first`, the number of the first line.
+    #[inline]
+    pub fn open_at(shape: &'a Shape, first: usize, bytes: &'a [u8], key: &[u8]) -> Result<Self, Unfit> {
         let lines = bytes.as_chunks().0;
-        let first = window_of(shape, key).start;
         let version = lines.first().map_or(0, stamp_of);
         if !stamps_agree(lines, version) {
             return Err(Unfit::Torn);

@@ -60,7 +60,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         if !read_now(self.endpoint(), first, lines, self.counters()) {
             return None;
         }
-        Window::open(shape, lines, key).ok().map(|window| window.get(key, value))
+        Window::open_at(shape, range.start / LINE, lines, key).ok().map(|window| window.get(key, value))
     }
 
     /// Puts `value` under `key` as [`Op::insert`] does, as far as that needs no waiting.
@@ -108,7 +108,8 @@ impl<'w, E: Endpoint> Op<'w, E> {
             return Now::No;
         }
         let put = EntryChange::Put(value);
-        let entry = Window::open(shape, list.bytes(read), key).ok().and_then(|window| {
+        let window = Window::open_at(shape, own.range.start / LINE, list.bytes(read), key).ok();
+        let entry = window.and_then(|window| {
             let found = window.get_slot(key, old);
             window.change_found(found, key, put)
         });
