@@ -241,8 +241,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Run")]
     pub ops: Option<u64>,
 
-    /// Run this many times, each from the start, and report the run of median throughput [default: 1; on sim:
-    /// 3]
+    /// Run this many times and report the run of median throughput [default: 1; on sim: 3]. Each run has a new
+    /// tree, unless the workload adds and removes no keys
     #[arg(long, value_name = "N", value_parser = runs, help_heading = "Run")]
     pub runs: Option<usize>,
 

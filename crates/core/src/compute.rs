@@ -163,6 +163,7 @@ impl ComputeServer {
 
     /// Whether this identity has ended: fenced, disconnected, or wedged. Open the cluster again for a new
     /// identity.
+    #[inline]
     pub fn is_terminated(&self) -> bool {
         self.membership.is_terminated()
     }
@@ -211,6 +212,7 @@ impl ComputeServer {
 
     /// Checks that `bytes` at `address` are memory of the cluster. Operations call it before they follow a
     /// pointer.
+    #[inline]
     pub(crate) fn check_pointer(&self, address: GlobalAddress, bytes: usize) -> Result<(), Error> {
         let memory = self.memory_bytes(address.server());
         if address.is_null()
@@ -242,6 +244,7 @@ impl ComputeServer {
         self.geometries.iter().map(|geometry| geometry.memory_bytes / node_bytes.max(1) as u64).sum()
     }
 
+    #[inline]
     fn memory_bytes(&self, server: u16) -> u64 {
         self.geometries.get(usize::from(server)).map_or(0, |geometry| geometry.memory_bytes)
     }
@@ -257,11 +260,13 @@ impl ComputeServer {
     }
 
     /// The cluster's geometry.
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// The techniques in use.
+    #[inline]
     pub fn techniques(&self) -> &Techniques {
         &self.options.techniques
     }
@@ -272,6 +277,7 @@ impl ComputeServer {
     }
 
     /// The fabric's capabilities.
+    #[inline]
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -307,6 +313,7 @@ impl ComputeServer {
     }
 
     /// The lane that protects the node at `address`.
+    #[inline]
     pub fn lane(&self, address: GlobalAddress) -> u32 {
         self.geometry.lane_of(address)
     }
@@ -350,6 +357,7 @@ impl<E: Endpoint> Worker<E> {
 }
 
 /// Whether `offset..offset + bytes` lies within `memory`.
+#[inline]
 fn within(offset: u64, bytes: u64, memory: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= memory)
 }

@@ -72,6 +72,11 @@ mutants! {
     LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are \
                                              attached"
 
+    ChildServerLost "child-server-lost" "a cached copy has its children's offsets without their servers"
+    StaleCopiesKept "stale-copies-kept" "a lookup that was led to a wrong node keeps the copies that led there"
+    LearntMisplaced "learnt-misplaced" "a cached copy puts a separator that it learns before its left \
+                                        neighbour"
+
     FencesIgnored "fences-ignored" "a lookup does not compare the key with the fences of the leaf that it \
                                     reached"
     NoRightStep "no-right-step" "a lookup does not follow the sibling of a leaf that has split"

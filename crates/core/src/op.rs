@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use sherman_fabric::control::Renewal;
 use sherman_fabric::endpoint::Execute;
 use sherman_fabric::{Call, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Refusal, calls};
-use sherman_fabric::{Peer, Tally, WorkList, call, execute};
+use sherman_fabric::{Peer, Tally, Ticket, WorkList, call, execute, execute_now};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -227,6 +227,23 @@ impl<'w, E: Endpoint> Op<'w, E> {
     #[inline]
     pub(crate) fn execute(&self, list: WorkList) -> RoundTrip<'w, E> {
         RoundTrip { worker: self.worker, inner: execute(self.endpoint(), list, &self.counters) }
+    }
+
+    /// Executes a list inside `post`, where that is possible and succeeds. Otherwise returns its ticket.
+    #[inline]
+    pub(crate) fn execute_now(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        execute_now(self.endpoint(), list, &self.counters)
+    }
+
+    /// The outcome of a list that [`Op::execute_now`] has posted.
+    pub(crate) fn outcome_of(&self, ticket: Ticket) -> RoundTrip<'w, E> {
+        RoundTrip { worker: self.worker, inner: Execute::posted(self.endpoint(), ticket) }
+    }
+
+    /// Where its verbs are counted.
+    #[inline]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Sends one control request.

@@ -157,6 +157,7 @@ impl EmbeddedCluster {
         self.servers.get(usize::from(server)).map(Server::memory)
     }
 
+    #[inline]
     pub(crate) fn server(&self, server: u16) -> Result<&Server, FabricError> {
         self.servers.get(usize::from(server)).ok_or(FabricError::NoSuchServer { server })
     }

@@ -217,6 +217,25 @@ impl Endpoint for EmbeddedEndpoint {
     }
 
     #[inline]
+    fn post_now(&self, mut list: WorkList) -> Result<WorkList, Ticket> {
+        if !self.flight.borrow().has_room() {
+            return Err(NO_ROOM);
+        }
+        match self.execute(&mut list) {
+            Ok(()) => Ok(list),
+            Err(error) => Err(self.fail(list, error)),
+        }
+    }
+
+    #[inline]
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        let Ok(server) = self.cluster().server(address.server()) else { return false };
+        let flag = self.membership.member.flag(address.server());
+        // As in `execute`: bytes that were written after a fence are discarded.
+        !flag.is_up() && server.memory().read(Space::Host, address.offset(), into).is_ok() && !flag.is_up()
+    }
+
+    #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         if let Some(list) = self.flight.borrow_mut().take_done(ticket) {
             return Poll::Ready(Ok(list));

@@ -2,16 +2,20 @@
 //! real transport: gets and inserts on memory of this process, on mapped memory of another process, and over
 //! TCP. `scripts/transport-bench` starts the servers and then this program.
 //!
-//! Each measurement is one run of `sherman bench`: a new tree, loaded in bulk, a warm-up, then a fixed time.
-//! A third of the inserts put a new key. Both variants of a cell run directly after each other, and each
-//! round runs them in the other order. So a host that slows down slows both. The ratio of a cell is the
-//! median of its rounds' ratios.
+//! Each transport has one cluster with two trees, one for each variant, loaded in bulk. A compute server of
+//! its own uses each tree. A measurement is a warm-up and then a fixed time, as in `sherman bench`. A third of
+//! the inserts put a new key. After each measurement its new keys are removed, so the trees keep their sizes.
+//! Leaves that have split stay as they are. At the end both trees are checked.
+//!
+//! Both variants of a cell run directly after each other, and each round runs them in the other order. So a
+//! host that slows down slows both. The ratio of a cell is the median of its rounds' ratios.
 //!
 //! ```sh
-//! scripts/transport-bench [--keys 10000000] [--seconds 2] [--rounds 5] [--only embedded|shm|tcp]
+//! scripts/transport-bench [--keys 10000000] [--seconds 0.6] [--rounds 3] [--only embedded|shm|tcp]
 //! ```
 
-use sherman_eval::{BenchOptions, Length, Variant, Workload, bench};
+use sherman_eval::bench::{Loaded, Measurement};
+use sherman_eval::{BenchError, BenchOptions, Length, Variant, Workload};
 use std::error::Error;
 
 const OLD: Variant = Variant::Stamped;
@@ -49,12 +53,21 @@ struct Options {
     seconds: f64,
     rounds: usize,
     only: Option<Transport>,
+    /// The memory of each server in this process.
+    memory: String,
 }
 
 impl Options {
     fn parse() -> Result<Self, Box<dyn Error>> {
-        let mut options =
-            Self { shm: None, tcp: None, keys: 10_000_000, seconds: 2.0, rounds: 5, only: None };
+        let mut options = Self {
+            shm: None,
+            tcp: None,
+            keys: 10_000_000,
+            seconds: 0.6,
+            rounds: 3,
+            only: None,
+            memory: "4GiB".to_owned(),
+        };
         let mut words = std::env::args().skip(1);
         while let Some(name) = words.next() {
             let value = words.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -64,6 +77,7 @@ impl Options {
                 "--keys" => options.keys = value.parse()?,
                 "--seconds" => options.seconds = value.parse()?,
                 "--rounds" => options.rounds = value.parse()?,
+                "--memory" => options.memory = value,
                 "--only" => {
                     let found = Transport::ALL.into_iter().find(|transport| transport.name() == value);
                     options.only = Some(found.ok_or("--only is embedded, shm or tcp")?);
@@ -77,14 +91,35 @@ impl Options {
         Ok(options)
     }
 
-    /// The cluster of a transport: `None` stands for memory of this process, made for each run.
-    fn cluster(&self, transport: Transport) -> Result<Option<String>, String> {
+    /// The cluster of a transport.
+    fn cluster(&self, transport: Transport) -> Result<String, String> {
         let missing = || format!("--{} needs the URL of a server", transport.name());
         match transport {
-            Transport::Embedded => Ok(None),
-            Transport::Shm => self.shm.clone().map(Some).ok_or_else(missing),
-            Transport::Tcp => self.tcp.clone().map(Some).ok_or_else(missing),
+            Transport::Embedded => Ok(format!("embedded:?servers=2&memory={}", self.memory)),
+            Transport::Shm => self.shm.clone().ok_or_else(missing),
+            Transport::Tcp => self.tcp.clone().ok_or_else(missing),
         }
+    }
+
+    /// Loads a tree for each variant into the cluster of a transport.
+    fn load(&self, transport: Transport) -> Result<[Loaded; 2], Box<dyn Error>> {
+        let of = |variant| BenchOptions { variant, keys: self.keys, threads: 2, ..BenchOptions::default() };
+        let cluster = Some(self.cluster(transport)?);
+        let old = Loaded::new(&BenchOptions { cluster, ..of(OLD) }, &|_| ())?;
+        let new = match old.beside(&of(NEW), &|_| ()) {
+            Ok(new) => new,
+            Err(error) => return old.close_after(Err(error)).map_err(Box::from),
+        };
+        for (variant, loaded) in [(OLD, &old), (NEW, &new)] {
+            let seconds = loaded.load_time().as_secs_f64();
+            eprintln!(
+                "{}: loaded {} keys for {} in {seconds:.1} s",
+                transport.name(),
+                self.keys,
+                variant.name()
+            );
+        }
+        Ok([old, new])
     }
 }
 
@@ -100,30 +135,23 @@ struct Cell {
 }
 
 impl Cell {
-    fn run(&self, options: &Options, variant: Variant, seed: u64) -> Result<f64, Box<dyn Error>> {
-        let run = BenchOptions {
-            cluster: options.cluster(self.transport)?,
-            variant,
+    /// Measures both trees, the new variant first in every second round.
+    fn round(&mut self, options: &Options, trees: &mut [Loaded; 2], round: usize) -> Result<(), BenchError> {
+        let measurement = Measurement {
             workload: self.workload,
             zipf: self.zipf,
-            keys: options.keys,
             threads: self.threads,
             coroutines: self.depth,
             length: Length::Seconds(options.seconds),
-            seed,
-            ..BenchOptions::default()
+            seed: 1 + round as u64,
         };
-        Ok(bench::run(&run, &|_| ())?.throughput_mops)
-    }
-
-    /// Runs both variants, the new one first in every second round.
-    fn round(&mut self, options: &Options, round: usize) -> Result<(), Box<dyn Error>> {
-        let seed = 1 + round as u64;
         let mut rates = [0.0; 2];
-        let both = [(0, OLD), (1, NEW)];
-        for at in [round % 2, 1 - round % 2] {
-            let (place, variant) = both[at];
-            rates[place] = self.run(options, variant, seed)?;
+        for side in [round % 2, 1 - round % 2] {
+            rates[side] = trees[side].measure(&measurement, &|_| ())?.throughput_mops;
+        }
+        // Afterwards, so that both variants are measured directly after each other.
+        for tree in trees {
+            tree.remove_new()?;
         }
         self.rates.push(rates);
         Ok(())
@@ -165,22 +193,38 @@ fn cells(transport: Transport) -> Vec<Cell> {
     shapes.into_iter().map(cell).collect()
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse()?;
-    let wanted = |transport: &Transport| options.only.is_none_or(|only| only == *transport);
-    let mut cells: Vec<Cell> = Transport::ALL.into_iter().filter(wanted).flat_map(cells).collect();
+/// Measures all cells of a transport, round by round, and checks the trees.
+fn measure(
+    options: &Options,
+    transport: Transport,
+    trees: &mut [Loaded; 2],
+) -> Result<Vec<Cell>, BenchError> {
+    let mut cells = cells(transport);
     let count = cells.len();
     for round in 0..options.rounds {
         for (at, cell) in cells.iter_mut().enumerate() {
-            eprintln!(
-                "round {} of {}, {} of {count}: {}",
-                round + 1,
-                options.rounds,
-                at + 1,
-                cell.describe()
-            );
-            cell.round(&options, round)?;
+            let (now, rounds) = (round + 1, options.rounds);
+            eprintln!("round {now} of {rounds}, {} of {count}: {}", at + 1, cell.describe());
+            cell.round(options, trees, round)?;
         }
+    }
+    trees.iter().try_for_each(Loaded::check)?;
+    Ok(cells)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse()?;
+    let mut cells = Vec::new();
+    for transport in Transport::ALL {
+        if options.only.is_some_and(|only| only != transport) {
+            continue;
+        }
+        let mut trees = options.load(transport)?;
+        let outcome = measure(&options, transport, &mut trees);
+        // The second tree's compute server leaves before the cluster of the first one ends.
+        let [old, new] = trees;
+        let outcome = new.close_after(outcome);
+        cells.extend(old.close_after(outcome)?);
     }
     let (old, new) = (OLD.name(), NEW.name());
     println!("{} keys, {} rounds of {} s; Mops, medians", options.keys, options.rounds, options.seconds);

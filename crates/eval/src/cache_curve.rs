@@ -6,6 +6,12 @@
 //!
 //! Bounds are counted in nodes of level 1, the parents of leaves, and reported in bytes. One bound has room
 //! for every internal node. From that bound on, the ratio must be at least [`CLAIM`].
+//!
+//! Beside each ratio stand those of other policies of eviction on the same lookups ([`Policies`]).
+
+mod policies;
+
+pub use policies::Policies;
 
 use crate::error::BenchError;
 use crate::keys::scatter;
@@ -65,6 +71,8 @@ pub struct Point {
     pub misses: u64,
     /// Hits among lookups.
     pub hit_ratio: f64,
+    /// Hits among lookups with other policies of eviction and as many parents of leaves.
+    pub policies: Policies,
     /// The mean time of a lookup, in nanoseconds.
     pub nanos: f64,
 }
@@ -127,7 +135,8 @@ pub fn run(options: &CurveOptions, progress: &dyn Fn(&str)) -> Result<Curve, Ben
             let computer = cluster.join_with(options).map_err(BenchError::Open)?;
             let tree = computer.open_tree(NAME).map_err(BenchError::Create)?;
             let lookups = Lookups { spread, zipf, rng: Rng::with_seed(seed) };
-            let point = point(&tree, lookups, gets.max(WARM_UP * room), gets)?;
+            let parents = Parents { count: level_1_nodes, above: internal_nodes - level_1_nodes };
+            let point = point(&tree, lookups, parents, gets.max(WARM_UP * room), gets)?;
             let (share, holds_all) = (ratio(room as f64, level_1_nodes as f64), room >= internal_nodes);
             points.push(Point { room, share_of_level_1: share, holds_all, ..point });
         }
@@ -167,15 +176,25 @@ struct Lookups {
 }
 
 impl Lookups {
-    fn key(&mut self) -> u64 {
+    /// Draws a key, by its number in order.
+    fn number(&mut self) -> u64 {
         let rank = self.zipf.sample(&mut self.rng);
         // Two ranks may map to the same key, which does no harm.
-        self.spread.key(scatter(rank, 64) % self.spread.count())
+        scatter(rank, 64) % self.spread.count()
     }
 
-    fn run(&mut self, client: &Client<u64, u64>, gets: u64) -> Result<(), BenchError> {
+    /// Looks up `gets` keys, and returns the parents of their leaves.
+    fn run(
+        &mut self,
+        client: &Client<u64, u64>,
+        gets: u64,
+        parents: Parents,
+    ) -> Result<Vec<u32>, BenchError> {
+        let mut used = Vec::with_capacity(gets as usize);
         for _ in 0..gets {
-            let key = self.key();
+            let number = self.number();
+            let key = self.spread.key(number);
+            used.push(parents.of(number, self.spread.count()));
             if client.get(key).map_err(failed)? != Some(!key) {
                 return Err(BenchError::Wrong {
                     what: "a loaded key was not found with its value",
@@ -183,16 +202,46 @@ impl Lookups {
                 });
             }
         }
-        Ok(())
+        Ok(used)
     }
 }
 
-fn point(tree: &Tree<u64, u64>, mut lookups: Lookups, warm_up: u64, gets: u64) -> Result<Point, BenchError> {
-    lookups.run(&tree.client().map_err(failed)?, warm_up)?;
+/// The parents of leaves.
+#[derive(Clone, Copy)]
+struct Parents {
+    count: u64,
+    /// Nodes above them.
+    above: u64,
+}
+
+impl Parents {
+    /// Returns the parent of the leaf of key `number` of `keys`. A bulk load gives each parent as many keys,
+    /// except the last.
+    fn of(self, number: u64, keys: u64) -> u32 {
+        (u128::from(number) * u128::from(self.count) / u128::from(keys.max(1))) as u32
+    }
+
+    fn policies(self, held: usize, warm_up: &[u32], counted: &[u32]) -> Policies {
+        let held = held.saturating_sub(self.above as usize);
+        let Policies { two_choices, random, best } =
+            Policies::of(held, self.count as usize, warm_up, counted);
+        let [two_choices, random, best] = [two_choices, random, best].map(|share| ratio(share, 1.0));
+        Policies { two_choices, random, best }
+    }
+}
+
+fn point(
+    tree: &Tree<u64, u64>,
+    mut lookups: Lookups,
+    parents: Parents,
+    warm_up: u64,
+    gets: u64,
+) -> Result<Point, BenchError> {
+    let before = lookups.run(&tree.client().map_err(failed)?, warm_up, parents)?;
     // A new client starts its counters at zero. The cache belongs to the compute server.
     let client = tree.client().map_err(failed)?;
     let began = Instant::now();
-    lookups.run(&client, gets)?;
+    let counted = lookups.run(&client, gets, parents)?;
     let nanos = ratio(began.elapsed().as_nanos() as f64, gets as f64);
     let (stats, usage) = (client.stats(), tree.cache_usage());
     Ok(Point {
@@ -205,6 +254,7 @@ fn point(tree: &Tree<u64, u64>, mut lookups: Lookups, warm_up: u64, gets: u64) -
         hits: stats.cache_hits,
         misses: stats.cache_misses,
         hit_ratio: ratio(stats.cache_hits as f64, (stats.cache_hits + stats.cache_misses) as f64),
+        policies: parents.policies(usage.nodes, &before, &counted),
         nanos,
     })
 }
@@ -222,15 +272,27 @@ impl fmt::Display for Curve {
         writeln!(f)?;
         writeln!(
             f,
-            "{:<10}{:>14}{:>12}{:>12}{:>14}{:>12}",
-            "skew", "bound, KiB", "nodes", "of level 1", "hit ratio", "ns/lookup"
+            "{:<10}{:>14}{:>12}{:>12}{:>14}{:>14}{:>12}{:>12}{:>12}",
+            "skew",
+            "bound, KiB",
+            "nodes",
+            "of level 1",
+            "hit ratio",
+            "two choices",
+            "random",
+            "best",
+            "ns/lookup"
         )?;
         for point in &self.points {
             let skew = if point.zipf == 0.0 { "uniform".to_owned() } else { format!("zipf {}", point.zipf) };
             let (bound, room) = (grouped(point.bound_bytes as u64 >> 10), grouped(point.room));
             let share = format!("{:.3}", point.share_of_level_1);
             let hits = format!("{:.4} %", point.hit_ratio * 100.0);
-            write!(f, "{skew:<10}{bound:>14}{room:>12}{share:>12}{hits:>14}{:>12.0}", point.nanos)?;
+            write!(f, "{skew:<10}{bound:>14}{room:>12}{share:>12}{hits:>14}")?;
+            let [two, random, best] =
+                [point.policies.two_choices, point.policies.random, point.policies.best]
+                    .map(|share| format!("{:.2} %", share * 100.0));
+            write!(f, "{two:>14}{random:>12}{best:>12}{:>12.0}", point.nanos)?;
             writeln!(f, "{}", if point.holds_all { "  all internal nodes" } else { "" })?;
         }
         let verdict = if self.claim_holds() { "yes" } else { "NO" };
@@ -251,6 +313,10 @@ mod tests {
         assert!(curve.points.iter().all(|point| point.hits + point.misses >= 20_000));
         let (smallest, largest) = (&curve.points[0], &curve.points[curve.points.len() / 2 - 1]);
         assert!(smallest.hit_ratio < 0.5 && smallest.room < largest.room, "{curve}");
+        for point in &curve.points {
+            let Policies { two_choices, random, best } = point.policies;
+            assert!(random <= best && two_choices <= best && point.hit_ratio <= best + 0.02, "{curve}");
+        }
         assert!(curve.to_string().ends_with("all internal nodes: yes"), "{curve}");
     }
 

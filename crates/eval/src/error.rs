@@ -21,7 +21,7 @@ sherman_fabric::errors! {
         Create(error: Error) => "{error}" because error,
         /// An operation failed.
         Operation {
-            /// The phase: loading, warming up, measuring or checking.
+            /// The phase: loading, warming up, measuring, checking or removing new keys.
             phase: &'static str,
             /// The error of the operation.
             error: Error,

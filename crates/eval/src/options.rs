@@ -157,6 +157,11 @@ impl BenchOptions {
         self.threads * self.coroutines
     }
 
+    /// Returns whether a run leaves the tree with the keys it had.
+    pub(crate) fn keeps_keys(&self) -> bool {
+        self.removes == 0 && self.workload.new_keys() == 0.0
+    }
+
     /// Returns the length of the warm-up.
     pub(crate) fn warm_up(&self) -> Length {
         match self.length {

@@ -282,15 +282,16 @@ impl fmt::Display for Table {
         writeln!(
             f,
             "| case | {variant}, Mops | {against}, Mops | ratio | p99 of writes, us: {variant} | {against} | \
-             least ratio | most |"
+             cache hits: {variant} | {against} | least ratio | most |"
         )?;
-        writeln!(f, "|---|--:|--:|--:|--:|--:|--:|--:|")?;
+        writeln!(f, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;
         for (at, Pair { case, variant, against, ratio }) in self.unchanged.iter().enumerate() {
             let all = self.changed.iter().filter_map(|row| row.pairs.get(at)).map(|pair| pair.ratio);
             let (least, most) =
                 all.fold((*ratio, *ratio), |(least, most), ratio| (least.min(ratio), most.max(ratio)));
             write!(f, "| {case} | {:.2} | {:.2} | {ratio:.2} ", variant.mops, against.mops)?;
             write!(f, "| {:.1} | {:.1} ", variant.write_p99_us, against.write_p99_us)?;
+            write!(f, "| {:.2} % | {:.2} % ", variant.hit_ratio * 100.0, against.hit_ratio * 100.0)?;
             writeln!(f, "| {least:.2} | {most:.2} |")?;
         }
         if self.changed.is_empty() {
@@ -363,6 +364,10 @@ mod tests {
         };
         assert!(of("link_gbps", 50) < of("link_gbps", 200));
         let text = table.to_string();
+        assert!(
+            text.contains("| cache hits: ours | ours |") && text.contains("| 100.00 % | 100.00 % |"),
+            "{text}"
+        );
         assert!(text.contains("| `link_gbps` | 100 → 50 | 1.00 | 1.00 |"), "{text}");
     }
 }

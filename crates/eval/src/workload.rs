@@ -182,6 +182,8 @@ pub struct Generator {
     rng: Rng,
     client: u64,
     clients: u64,
+    /// The index of the first new key of all clients.
+    first_new: u64,
     inserted: u64,
     mix: Mix,
 }
@@ -202,7 +204,15 @@ impl Generator {
             workload => workload.mix(),
         };
         debug_assert!(demand.updated.is_none() || keys.is_even());
-        Self { demand, keys, zipf, rng, client, clients, inserted: 0, mix }
+        Self { demand, keys, zipf, rng, client, clients, first_new: keys.count(), inserted: 0, mix }
+    }
+
+    /// Returns the same generator for a tree in which other clients have inserted new keys of indexes below
+    /// `first_new`. All clients of a measurement must have the same. New keys beside loaded ones
+    /// ([`Demand::updated`]) have indexes of their own.
+    pub fn inserting_from(self, first_new: u64) -> Self {
+        debug_assert!(first_new >= self.keys.count() && self.demand.updated.is_none());
+        Self { first_new, ..self }
     }
 
     /// Returns the next action. If short keys have no new values left, inserts of new keys become updates.
@@ -257,7 +267,7 @@ impl Generator {
 
     /// Returns the `nth` new key of this client.
     fn own(&self, nth: u64) -> u64 {
-        self.keys.count().saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
+        self.first_new.saturating_add(nth.saturating_mul(self.clients)).saturating_add(self.client)
     }
 
     /// Returns an insert whose key the skew draws: an update for one of the hottest keys, otherwise a new key

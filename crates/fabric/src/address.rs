@@ -43,6 +43,7 @@ impl GlobalAddress {
     /// # Panics
     /// If `offset` does not fit 48 bits. That is a bug of the caller, because regions are bounded when they
     /// are made.
+    #[inline]
     pub const fn new(server: u16, offset: u64) -> Self {
         assert!(offset < Self::OFFSET_LIMIT, "offset exceeds 48 bits");
         Self(((server as u64) << 48) | offset)
@@ -56,27 +57,32 @@ impl GlobalAddress {
     }
 
     /// The server's index.
+    #[inline]
     pub const fn server(self) -> u16 {
         (self.0 >> 48) as u16
     }
 
     /// The byte offset on that server.
+    #[inline]
     pub const fn offset(self) -> u64 {
         self.0 & (Self::OFFSET_LIMIT - 1)
     }
 
     /// The 64-bit form stored in nodes.
+    #[inline]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
     /// The address stored as `bits`. Every bit pattern is an address. The reader must check whether a node is
     /// there.
+    #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
     /// Whether this is [`GlobalAddress::NULL`].
+    #[inline]
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }

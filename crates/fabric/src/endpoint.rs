@@ -99,6 +99,22 @@ pub trait Endpoint: Clock + Driver {
     /// Posts a list. It executes whether or not a task polls it. [`Endpoint::poll`] returns its errors.
     fn post(&self, list: WorkList) -> Ticket;
 
+    /// Posts a list. Where lists execute inside [`Endpoint::post`], returns the list if it has completed
+    /// without an error. Otherwise returns its ticket.
+    #[inline]
+    fn post_now(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        Err(self.post(list))
+    }
+
+    /// Executes one READ of host memory before it returns, as a list of its own. Returns false if it did not:
+    /// the endpoint executes nothing inside [`Endpoint::post`], or the READ failed. Then `into` may hold
+    /// anything, and the caller posts the READ to learn more.
+    #[inline]
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        let _ = (address, into);
+        false
+    }
+
     /// The list with its results, once it has completed. Each ticket completes only once.
     fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>>;
 
@@ -145,6 +161,36 @@ pub fn execute<'e, E: Endpoint + ?Sized>(
     Execute { endpoint, ticket: Some(endpoint.post(list)) }
 }
 
+/// Posts `list` as [`Endpoint::post_now`] does, and counts it as [`execute`] does.
+#[inline]
+pub fn execute_now<E: Endpoint + ?Sized>(
+    endpoint: &E,
+    list: WorkList,
+    counters: &Counters,
+) -> Result<WorkList, Ticket> {
+    let cost = list.tally();
+    counters.add(&cost);
+    endpoint.counters().add(&cost);
+    endpoint.post_now(list)
+}
+
+/// Reads as [`Endpoint::read_now`] does. A READ that succeeds counts as one round trip.
+#[inline]
+pub fn read_now<E: Endpoint + ?Sized>(
+    endpoint: &E,
+    address: GlobalAddress,
+    into: &mut [u8],
+    counters: &Counters,
+) -> bool {
+    let read = endpoint.read_now(address, into);
+    if read {
+        let cost = Tally { round_trips: 1, reads: 1, bytes_read: into.len() as u64, ..Tally::default() };
+        counters.add(&cost);
+        endpoint.counters().add(&cost);
+    }
+    read
+}
+
 /// The future of [`execute`]. The list is already posted. Dropping the future forgets the ticket, but the
 /// verbs still execute.
 #[must_use = "await it to learn the list's outcome"]
@@ -152,6 +198,13 @@ pub fn execute<'e, E: Endpoint + ?Sized>(
 pub struct Execute<'e, E: Endpoint + ?Sized> {
     endpoint: &'e E,
     ticket: Option<Ticket>,
+}
+
+impl<'e, E: Endpoint + ?Sized> Execute<'e, E> {
+    /// Waits for a list that was posted and counted before.
+    pub fn posted(endpoint: &'e E, ticket: Ticket) -> Self {
+        Self { endpoint, ticket: Some(ticket) }
+    }
 }
 
 impl<E: Endpoint + ?Sized> Future for Execute<'_, E> {

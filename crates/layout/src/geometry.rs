@@ -160,6 +160,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// The lane that guards the node at `address`, on the node's own server.
+    #[inline]
     pub const fn lane_of(&self, address: GlobalAddress) -> u32 {
         let mixed = (address.offset() / LINE).wrapping_mul(LANE_MULTIPLIER);
         // Two shifts: for a table of one lane, a single shift would be by all 64 bits.
@@ -168,6 +169,7 @@ impl Geometry {
 
     /// The word that holds `lane`, and the lane's position in it: `(space, word offset, mask, shift)`. A CAS
     /// takes the lane: under `mask` it compares with 0 and stores `id << shift`.
+    #[inline]
     pub const fn lane_word(&self, lane: u32) -> (Space, u64, u64, u32) {
         debug_assert!(lane < self.lock.count);
         match self.lock.width {
@@ -181,6 +183,7 @@ impl Geometry {
 
     /// The bytes of `lane`, `(offset, len)` in the lock table's space: a release by WRITE zeroes them. Words
     /// are little-endian, so these bytes are exactly the bits under [`Geometry::lane_word`]'s mask.
+    #[inline]
     pub const fn lane_byte_range(&self, lane: u32) -> (u64, u64) {
         debug_assert!(lane < self.lock.count);
         let bytes = self.lock.width.bytes();

@@ -239,6 +239,16 @@ impl Endpoint for AnyEndpoint {
     }
 
     #[inline]
+    fn post_now(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        each!(self, endpoint => endpoint.post_now(list))
+    }
+
+    #[inline]
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        each!(self, endpoint => endpoint.read_now(address, into))
+    }
+
+    #[inline]
     fn post(&self, list: WorkList) -> Ticket {
         each!(self, endpoint => endpoint.post(list))
     }

@@ -9,6 +9,7 @@ use crate::range::{RangePlan, Reading};
 use crate::repeat::{Failed, Next, Patience};
 use crate::seat::Seat;
 use crate::stats::{Ledger, OpKind};
+use sherman_core::tree::now::Now;
 use sherman_core::{Cause, Check, Clearing, Error, Exchange as Exchanged, Op, Scan, TreeState, Worker};
 use sherman_fabric::Clock;
 use std::time::Duration;
@@ -118,7 +119,11 @@ impl<S: Seat> Ops<'_, S> {
     /// Looks up `key` and stores the value in `value`.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.run(|_| OpKind::Get, |_| None, async |op| outlined::get(op, self.tree, key, value).await).await
+        let attempt = async |op: &Op<'_, AnyEndpoint>| match outlined::get_now(op, self.tree, key, value) {
+            Some(found) => Ok(found),
+            None => outlined::get(op, self.tree, key, value).await,
+        };
+        self.run(|_| OpKind::Get, |_| None, attempt).await
     }
 
     /// Whether the tree contains `key`.
@@ -130,7 +135,13 @@ impl<S: Seat> Ops<'_, S> {
     #[inline]
     pub(crate) async fn insert(&self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         let kind = |updated: &bool| if *updated { OpKind::Update } else { OpKind::Insert };
-        self.run(kind, Some, async |op| outlined::insert(op, self.tree, key, value, old).await).await
+        let attempt =
+            async |op: &Op<'_, AnyEndpoint>| match outlined::insert_at_once(op, self.tree, key, value, old) {
+                Now::Done(updated) => Ok(updated),
+                Now::No => outlined::insert(op, self.tree, key, value, old).await,
+                Now::Begun(begun) => outlined::resume_insert(op, self.tree, begun, key, value, old).await,
+            };
+        self.run(kind, Some, attempt).await
     }
 
     /// Removes `key`. Returns whether it was present, and stores its value in `old`.

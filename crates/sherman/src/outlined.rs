@@ -5,6 +5,7 @@
 
 use crate::client::RawClient;
 use crate::cluster::AnyEndpoint;
+use sherman_core::tree::now::{Begun, Now};
 use sherman_core::{Check, Clearing, Error, Exchange, Op, Scan, TreeState, Worker};
 use sherman_executor::outlined;
 use std::slice::from_ref;
@@ -43,6 +44,35 @@ pub(crate) fn insert(
     old: &mut Vec<u8>,
 ) -> impl Future<Output = Result<bool, Error>> {
     outlined(op.insert(tree, key, value, old))
+}
+
+/// Not a future, so it is compiled here and called.
+#[inline(never)]
+pub(crate) fn get_now(op: &AnyOp<'_>, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
+    op.get_now(tree, key, value)
+}
+
+/// Not a future, so it is compiled here and called.
+#[inline(never)]
+pub(crate) fn insert_at_once<'w>(
+    op: &AnyOp<'w>,
+    tree: &TreeState,
+    key: &[u8],
+    value: &[u8],
+    old: &mut Vec<u8>,
+) -> Now<'w> {
+    op.insert_at_once(tree, key, value, old)
+}
+
+pub(crate) fn resume_insert<'w>(
+    op: &AnyOp<'w>,
+    tree: &TreeState,
+    begun: Box<Begun<'w>>,
+    key: &[u8],
+    value: &[u8],
+    old: &mut Vec<u8>,
+) -> impl Future<Output = Result<bool, Error>> {
+    outlined(Box::pin(op.resume_insert(tree, begun, key, value, old)))
 }
 
 #[inline]

@@ -178,6 +178,34 @@ impl Endpoint for ShmEndpoint {
     }
 
     #[inline]
+    fn post_now(&self, mut list: WorkList) -> Result<WorkList, Ticket> {
+        if !self.flight.borrow().has_room() {
+            return Err(NO_ROOM);
+        }
+        match self.execute(&mut list) {
+            Ok(()) => Ok(list),
+            Err(error) => Err(self.fail(list, error)),
+        }
+    }
+
+    #[inline]
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        let mut list = self.list(address.server());
+        let read = list.read(Space::Host, address.offset(), into.len() as u32);
+        match self.post_now(list) {
+            Ok(list) => {
+                into.copy_from_slice(list.bytes(read));
+                self.recycle(list);
+                true
+            }
+            Err(ticket) => {
+                self.forget(ticket);
+                false
+            }
+        }
+    }
+
+    #[inline]
     fn poll(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         if let Some(list) = self.flight.borrow_mut().take_done(ticket) {
             return Poll::Ready(Ok(list));

@@ -1,6 +1,6 @@
 //! The options of `sherman figures`, and their help.
 
-use crate::parse::{positive, threads};
+use crate::parse::{positive, runs, threads};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -47,6 +47,10 @@ pub struct FiguresArgs {
     /// --quick, else 200k]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub ops: Option<u64>,
+
+    /// Run each experiment this many times and draw the mean [default: 1 with --quick, else 3]
+    #[arg(long, value_name = "N", value_parser = runs)]
+    pub runs: Option<usize>,
 
     /// Run this many experiments at the same time, 1 to 1024 [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = threads)]

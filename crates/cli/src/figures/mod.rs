@@ -23,6 +23,7 @@ pub fn run(args: &FiguresArgs) -> Result<(), Failure> {
     let output = Output::open(out)?;
     let mut scale = if args.quick { Scale::quick(args.seed) } else { Scale::full(args.seed) };
     scale.operations = args.ops.unwrap_or(scale.operations);
+    scale.runs = args.runs.map_or(scale.runs, |runs| runs as u64);
     announce("a model of the paper's machines in virtual time, not on a cluster");
     let bar = FiguresBar::default();
     let threads = args.threads.unwrap_or_else(cores);

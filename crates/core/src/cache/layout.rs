@@ -127,6 +127,12 @@ fn bits_of(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
 }
 
+/// Bits of a server's distance from the base, of all children together.
+fn server_bits(servers: u16) -> u32 {
+    seam!(cache::server_bits());
+    bits_of(u64::from(servers))
+}
+
 impl ChildCode {
     /// The most bytes of a child.
     pub(super) const MOST_BYTES: usize = 8;
@@ -138,10 +144,10 @@ impl ChildCode {
         let offset = parts().map(GlobalAddress::offset).min().unwrap_or(0);
         let base = GlobalAddress::new(server, offset).to_bits();
         let offsets = parts().fold(0, |all, child| all | (child.offset() - offset));
-        let servers = parts().fold(0, |all, child| all | u64::from(child.server() - server));
+        let servers = parts().fold(0, |all, child| all | (child.server() - server));
         let shift = if offsets == 0 { 0 } else { offsets.trailing_zeros() };
         let offset_bits = bits_of(offsets >> shift);
-        let bytes = (bits_of(servers) + offset_bits).div_ceil(8).max(1) as usize;
+        let bytes = (server_bits(servers) + offset_bits).div_ceil(8).max(1) as usize;
         (Self { bytes, offset_bits, shift }, base)
     }
 

@@ -21,6 +21,8 @@
 
 mod content;
 mod layout;
+#[cfg(feature = "mutants")]
+pub(crate) mod seam;
 mod slot;
 mod store;
 mod table;
@@ -95,6 +97,8 @@ impl IndexCache {
         }
     }
 
+    /// Compiled by itself for each kind of key: together they would have too few registers.
+    #[inline(never)]
     fn descend<K: SearchKey>(&self, store: &Store, root: RootWord, key: K, level: u8) -> Found {
         let epoch = self.epoch.load(Ordering::Relaxed);
         let (mut at, mut on) = (root.address, root.level);
@@ -238,7 +242,7 @@ impl IndexCache {
             Some(_) if meta.count >= self.layout.room => writer.drop_copy(store, at),
             Some((index, _)) => {
                 let mut content = slot.content(meta);
-                content.insert(index + 1, key, child.to_bits(), &self.layout);
+                content.insert(place_behind(index), key, child.to_bits(), &self.layout);
                 let fences = slot.fences();
                 let encoded = content.encode(&fences, &self.layout);
                 let meta = Meta { count: meta.count + 1, code: encoded.code, ..meta };
@@ -259,6 +263,7 @@ impl IndexCache {
 
     /// Drops every copy above `level` on the path to `key`.
     pub fn forget_path(&self, root: RootWord, key: &[u8], level: u8) {
+        seam!(cache::forget_path());
         let mut at = root;
         while at.level > level {
             let next = self.locate(at, key, at.level - 1);
@@ -268,6 +273,25 @@ impl IndexCache {
             }
             at = RootWord { address: next.address, level: next.level };
         }
+    }
+
+    /// Whether the copy of the node at `address` leads to the same children as the node, which has these
+    /// entries (I10). True if there is no copy of that version. For checkers.
+    pub fn agrees<'e>(
+        &self,
+        address: GlobalAddress,
+        version: u16,
+        mut entries: impl Iterator<Item = (&'e [u8], GlobalAddress)>,
+    ) -> bool {
+        let Some(store) = self.store() else { return true };
+        let _no_writer = self.writer();
+        let Some((_, slot)) = store.holder(address) else { return true };
+        let meta = slot.meta();
+        // The copy may have separators that the node does not have yet. These are other keys.
+        let leads = |key: &[u8]| slot.covers(meta, Long(key)).then(|| slot.responsible(meta, Long(key)));
+        meta.version != version
+            || entries
+                .all(|(key, child)| leads(key).flatten().is_some_and(|(_, found)| found == child.to_bits()))
     }
 
     /// Drops every copy. The next operation starts at the root.
@@ -304,6 +328,12 @@ impl IndexCache {
     pub fn limit(&self) -> usize {
         self.limit
     }
+}
+
+/// Where a separator belongs that a copy learns, if entry `index` is responsible for it so far.
+fn place_behind(index: usize) -> usize {
+    seam!(cache::place_behind(index));
+    index + 1
 }
 
 /// Whether version `a` is newer than `b`, in serial arithmetic.

@@ -65,9 +65,12 @@ fn not_greater(line: &CacheLine, key: u64) -> usize {
 #[inline(always)]
 fn field(words: impl Fn(usize) -> u64, at: usize, width: usize) -> u64 {
     let last = (at + width).wrapping_sub(1);
-    let pair = u128::from(words(at / 64)) | u128::from(words(last / 64)) << 64;
+    let shift = at as u32 % 64;
+    let low = words(at / 64) >> shift;
+    // In two steps: a shift by 64 would be one by 0. If both words are the same, the mask cuts this off.
+    let high = words(last / 64) << 1 << (63 - shift);
     let mask = u64::MAX.wrapping_shr(64_u32.wrapping_sub(width as u32));
-    (pair >> (at % 64)) as u64 & mask
+    (low | high) & mask
 }
 
 impl CacheSlot<'_> {

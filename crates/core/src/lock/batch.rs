@@ -10,7 +10,7 @@
 //! A change may also join after that list, until the holder makes the list of WRITEs, if its lines were read
 //! under the lane (`Op::join_late`). A change that joins later would be acknowledged without being written.
 
-use super::global::Locked;
+use super::global::{Held, Locked};
 use super::job::{Job, JobResult};
 use super::local::{AcquireWith, Cancelled, Fairness, Grant, LaneIndex, Taken, Turn};
 use crate::cause::Cause;
@@ -36,8 +36,22 @@ pub(crate) struct Lines {
     pub range: Range<usize>,
 }
 
+impl<'c> Gathered<'c> {
+    /// A held lane with the holder's own lines, and no jobs.
+    pub(crate) fn alone(
+        held: Held,
+        lane: LaneIndex,
+        leaf: GlobalAddress,
+        list: WorkList,
+        read: VerbId,
+    ) -> Self {
+        let locked = Locked::new(held, leaf, list, read);
+        Self { locked, jobs: Vec::new(), lane, reads: Vec::new(), own: read }
+    }
+}
+
 impl Lines {
-    fn read(&self, list: &mut WorkList) -> VerbId {
+    pub(crate) fn read(&self, list: &mut WorkList) -> VerbId {
         list.read(Space::Host, self.leaf.offset() + self.range.start as u64, self.range.len() as u32)
     }
 }

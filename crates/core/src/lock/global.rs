@@ -212,7 +212,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Returns `Fenced` without taking the lane, because this identity has ended. The thread that held the
     /// lane before may have a change in doubt, and the state of the lane decides its outcome.
     #[cold]
-    pub(super) fn too_late(&self, lane: LaneIndex) -> Error {
+    pub(crate) fn too_late(&self, lane: LaneIndex) -> Error {
         let _ = self.finish(lane, ReleasePlan::Global);
         Error::Fenced { client: self.endpoint().client() }
     }
@@ -220,26 +220,27 @@ impl<E: Endpoint> Op<'_, E> {
     /// Counts a lane as held. Called before the CAS is posted, because from then on the lane may be taken,
     /// until the client sees the result.
     #[inline]
-    pub(super) fn hold(&self, lane: LaneIndex) -> Held {
+    pub(crate) fn hold(&self, lane: LaneIndex) -> Held {
         self.worker.pulse.took();
         Held { lane }
     }
 
     /// Undoes `hold`: the CAS did not take the lane.
-    pub(super) fn unhold(&self, held: Held) {
+    pub(crate) fn unhold(&self, held: Held) {
         let Held { lane: _ } = held;
         self.worker.pulse.gave();
     }
 
     /// After some waiting, has the recoverer find out whether the lane's holder is dead. `word` is the lane's
     /// word.
-    pub(super) fn suspect_holder(&self, lane: LaneIndex, word: u64) {
+    pub(crate) fn suspect_holder(&self, lane: LaneIndex, word: u64) {
         let (_, _, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
         self.suspect_lane_holder(lane, ComputeId(((word & mask) >> shift) as u16));
     }
 
     /// Adds the CAS that takes a lane.
-    pub(super) fn push_cas(&self, lane: LaneIndex, list: &mut WorkList) -> VerbId {
+    #[inline]
+    pub(crate) fn push_cas(&self, lane: LaneIndex, list: &mut WorkList) -> VerbId {
         let id = u64::from(self.endpoint().client().0);
         let (space, word, mask, shift) = self.worker.compute.geometry().lane_word(lane.lane);
         list.masked_cas(space, word, 0, id << shift, mask)
@@ -254,7 +255,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Releases everything that was taken, after the list with the lane's CAS failed.
-    pub(super) async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
+    pub(crate) async fn lock_failed(&self, held: Held, error: FabricError) -> Error {
         let lane = held.lane;
         Box::pin(self.release_if_ours(lane, &error)).await;
         let _ = self.finish(lane, ReleasePlan::Global);
@@ -346,6 +347,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Adds the release of a lane to a list for its server.
+    #[inline]
     pub(crate) fn push_release(&self, held: &Held, list: &mut WorkList) {
         let lane = held.lane;
         let id = u64::from(self.endpoint().client().0);
@@ -366,7 +368,8 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// Passes the local lock on, if there is a local table.
-    fn finish(&self, lane: LaneIndex, plan: ReleasePlan) -> Finished {
+    #[inline]
+    pub(crate) fn finish(&self, lane: LaneIndex, plan: ReleasePlan) -> Finished {
         if self.techniques().hierarchical {
             self.worker.compute.local.finish_release(lane, plan)
         } else {
@@ -401,8 +404,21 @@ impl<E: Endpoint> Op<'_, E> {
                 outcome = self.excuse_release(outcome);
             }
         }
+        if outcome.is_err() {
+            return Box::pin(self.end_write_back(held, plan, outcome)).await;
+        }
+        self.finish_release(held, plan).await
+    }
+
+    /// Gives the lane up after the outcome of the last list is known.
+    pub(crate) async fn end_write_back(
+        &self,
+        held: Held,
+        plan: ReleasePlan,
+        outcome: Result<(), FabricError>,
+    ) -> Result<(), FabricError> {
         if let Err(error) = &outcome {
-            Box::pin(self.release_if_ours(lane, error)).await;
+            Box::pin(self.release_if_ours(held.lane, error)).await;
         }
         let written = changes && outcome.is_ok();
         let plan = if outcome.is_ok() { plan } else { ReleasePlan::Global };
@@ -420,6 +436,7 @@ impl<E: Endpoint> Op<'_, E> {
     }
 
     /// The holder calls this before it posts its last list. Tells whether that list must carry the release.
+    #[inline]
     pub(crate) fn plan_release(&self, held: &Held) -> ReleasePlan {
         let techniques = self.techniques();
         if !techniques.hierarchical {

@@ -301,6 +301,7 @@ impl<J, R> LocalLockTable<J, R> {
         self.words[slot].fetch_and(!Word::FREE.with_waiters(true).bits(), Ordering::AcqRel);
     }
 
+    #[inline]
     fn slot(&self, lane: LaneIndex) -> usize {
         assert!(
             lane.lane < self.lanes_per_server,

@@ -7,8 +7,9 @@
 //! them, are only copied.
 //!
 //! The passes move *ranks*, half as large as pairs. A rank is the distance of a key from the lowest one,
-//! shifted to the left as far as the range allows, with the pair's index in the low byte. Each pair moves
-//! once, at the end.
+//! shifted to the left as far as the range allows, with the pair's slot in the low byte. Each pair moves
+//! once, from its slot to its place in the result. If the range is too large for that, which only a tree of
+//! few leaves has, the pairs themselves are sorted.
 
 use super::order::{PAIR, PAIRS, key_of_pair};
 use super::shape::AT_BITMAP;
@@ -16,6 +17,7 @@ use super::{LINE, dense, get_u16};
 
 /// The most lines of pairs, so that a count fits a byte.
 pub(super) const MAX_LINES: usize = 42;
+/// The most slots.
 const MAX: usize = MAX_LINES * dense::PER_LINE;
 const BOXES: usize = 64;
 /// If at most one in this many pairs is out of order, insertion sort alone sorts them. The lines of a hashed
@@ -34,6 +36,9 @@ pub(super) trait Pairs: Copy {
     /// The bits of the live slots of a line.
     fn live(line: &[u8; LINE]) -> u16;
 
+    /// The key in slot `index` of a line.
+    fn key(self, line: &[u8; LINE], index: usize) -> u64;
+
     /// The pair in slot `index` of a line.
     fn pair(self, line: &[u8; LINE], index: usize) -> [u8; PAIR];
 }
@@ -48,6 +53,11 @@ impl Pairs for WidePairs {
     #[inline(always)]
     fn live(line: &[u8; LINE]) -> u16 {
         get_u16(line, AT_BITMAP)
+    }
+
+    #[inline(always)]
+    fn key(self, line: &[u8; LINE], index: usize) -> u64 {
+        key_of_pair(&self.pair(line, index))
     }
 
     #[inline(always)]
@@ -71,6 +81,11 @@ impl Pairs for DensePairs {
     }
 
     #[inline(always)]
+    fn key(self, line: &[u8; LINE], index: usize) -> u64 {
+        dense::key_at(line, index, PAIR - size_of::<u64>(), self.low)
+    }
+
+    #[inline(always)]
     fn pair(self, line: &[u8; LINE], index: usize) -> [u8; PAIR] {
         dense::pair_at(line, index, self.low)
     }
@@ -79,102 +94,122 @@ impl Pairs for DensePairs {
 /// Appends the live pairs with keys from `low` to `low + span` to `out`, ascending, each key once. `lines`
 /// has at most [`MAX_LINES`] lines.
 pub(super) fn collect<P: Pairs>(lines: &[[u8; LINE]], pairs_of: P, low: u64, span: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    // Room for one more pair: the loop writes rejected pairs there too, and overwrites them or cuts them off.
-    out.resize(start + (lines.len() * P::PER_LINE + 1) * PAIR, 0);
-    let pairs = out[start..].as_chunks_mut::<PAIR>().0;
-    let mut count = 0;
-    let mut falls = 0;
-    let mut before = 0;
-    // No branch to predict: the loop copies every pair, accepted or not.
+    let slots = lines.len() * P::PER_LINE;
+    if span.leading_zeros() < u8::BITS || slots > MAX {
+        collect_pairs(lines, pairs_of, low, span, out);
+    } else if slots <= BOXES {
+        // Most leaves have at most 64 slots. Smaller arrays are cleared faster.
+        collect_by_rank::<P, BOXES>(lines, pairs_of, low, span, out);
+    } else {
+        collect_by_rank::<P, 256>(lines, pairs_of, low, span, out);
+    }
+}
+
+/// Does the work of [`collect`] for lines of at most `MOST` slots, at most 256, if ranks have room for their
+/// slots. All indexes are taken modulo `MOST`, so none needs a check.
+fn collect_by_rank<P: Pairs, const MOST: usize>(
+    lines: &[[u8; LINE]],
+    pairs_of: P,
+    low: u64,
+    span: u64,
+    out: &mut Vec<u8>,
+) {
+    let (mut ranks, mut sorted) = ([0_u64; MOST], [0_u64; MOST]);
+    let shift = span.leading_zeros();
+    let (mut count, mut falls, mut before, mut first) = (0, 0, 0, 0);
+    // No branch to predict: the loop stores every rank, accepted or not.
     for line in lines {
         let live = P::live(line);
         for slot in 0..P::PER_LINE {
-            let pair = pairs_of.pair(line, slot);
-            let key = key_of_pair(&pair);
-            let counts = (live >> slot & 1 != 0) & (key.wrapping_sub(low) <= span);
-            pairs[count] = pair;
-            falls += usize::from(counts & (key <= before) & (count > 0));
-            before = if counts { key } else { before };
+            let distance = pairs_of.key(line, slot).wrapping_sub(low);
+            let counts = (live >> slot & 1 != 0) & (distance <= span);
+            // In a range of one key every distance is 0, whatever the shift.
+            let rank = distance << (shift % u64::BITS) | (first + slot) as u64;
+            ranks[count % MOST] = rank;
+            falls += usize::from(counts & (rank < before));
+            before = if counts { rank } else { before };
             count += usize::from(counts);
         }
+        first += P::PER_LINE;
     }
-    let pairs = &mut pairs[..count];
+    let count = count.min(MOST);
+    let ranks = if falls <= count / FEW {
+        insert(&mut ranks, count);
+        &mut ranks[..count]
+    } else if sort_by_bucket(&ranks[..count], &mut sorted) {
+        &mut sorted[..count]
+    } else {
+        ranks[..count].sort_unstable();
+        &mut ranks[..count]
+    };
+    // An unlocked image may show a key twice. Either pair is valid.
+    let equal = |one: u64, other: u64| one ^ other <= u64::from(u8::MAX);
     let mut kept = count;
-    if falls > 0 {
-        if falls <= count / FEW {
-            insert(pairs);
-        } else if !sort_by_rank(pairs, low, span) {
-            pairs.sort_unstable_by_key(key_of_pair);
-        }
-        // An unlocked image may show a key twice. Either pair is valid.
-        if pairs.windows(2).any(|pair| key_of_pair(&pair[0]) == key_of_pair(&pair[1])) {
-            kept = keep_one_of_equals(pairs);
+    if ranks.windows(2).fold(false, |any, two| any | equal(two[0], two[1])) {
+        kept = keep_one_of_equals(ranks, |one, other| equal(*one, *other));
+    }
+    let start = out.len();
+    out.resize(start + kept * PAIR, 0);
+    for (pair, rank) in out[start..].as_chunks_mut::<PAIR>().0.iter_mut().zip(ranks) {
+        let slot = usize::from(*rank as u8);
+        *pair = pairs_of.pair(&lines[slot / P::PER_LINE], slot % P::PER_LINE);
+    }
+}
+
+/// Does the work of [`collect`] for any lines: sorts the pairs themselves.
+#[inline(never)]
+fn collect_pairs<P: Pairs>(lines: &[[u8; LINE]], pairs_of: P, low: u64, span: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    for line in lines {
+        let live = P::live(line);
+        for slot in (0..P::PER_LINE).filter(|slot| live >> slot & 1 != 0) {
+            if pairs_of.key(line, slot).wrapping_sub(low) <= span {
+                out.extend_from_slice(&pairs_of.pair(line, slot));
+            }
         }
     }
+    let pairs = out[start..].as_chunks_mut::<PAIR>().0;
+    pairs.sort_unstable_by_key(key_of_pair);
+    let kept = keep_one_of_equals(pairs, |one, other| key_of_pair(one) == key_of_pair(other));
     out.truncate(start + kept * PAIR);
 }
 
-/// Insertion sort.
-fn insert(pairs: &mut [[u8; PAIR]]) {
-    for at in 1..pairs.len() {
-        let pair = pairs[at];
-        let key = key_of_pair(&pair);
+/// Sorts the first `count` ranks by insertion.
+#[inline(always)]
+fn insert<const MOST: usize>(ranks: &mut [u64; MOST], count: usize) {
+    let mut before = ranks[0];
+    for at in 1..count {
+        let rank = ranks[at % MOST];
+        if rank >= before {
+            before = rank;
+            continue;
+        }
         let mut to = at;
-        while to > 0 && key_of_pair(&pairs[to - 1]) > key {
-            pairs[to] = pairs[to - 1];
+        while to > 0 && ranks[(to - 1) % MOST] > rank {
+            ranks[to % MOST] = ranks[(to - 1) % MOST];
             to -= 1;
         }
-        pairs[to] = pair;
+        ranks[to % MOST] = rank;
     }
 }
 
-/// Sorts pairs in random order. Returns false, and leaves them as they are, if that would be slow.
-fn sort_by_rank(pairs: &mut [[u8; PAIR]], low: u64, span: u64) -> bool {
-    // Most leaves have at most 64 pairs. Smaller arrays are cleared faster.
-    if pairs.len() <= BOXES {
-        sort_up_to::<BOXES>(pairs, low, span)
-    } else {
-        sort_up_to::<256>(pairs, low, span)
-    }
-}
-
-/// Sorts at most `MOST` pairs, at most 256. All indexes are taken modulo `MOST`, so none needs a check.
-fn sort_up_to<const MOST: usize>(pairs: &mut [[u8; PAIR]], low: u64, span: u64) -> bool {
-    let shift = span.leading_zeros();
-    if shift < u8::BITS || pairs.len() > MOST {
-        return false;
-    }
-    let (mut ranks, mut sorted) = ([0_u64; MOST], [0_u64; MOST]);
+/// Sorts ranks in random order into `sorted`. Returns false, and leaves them as they are, if that would be
+/// slow.
+#[inline(always)]
+fn sort_by_bucket<const MOST: usize>(ranks: &[u64], sorted: &mut [u64; MOST]) -> bool {
     let mut ends = [0_u8; BOXES];
-    for (index, pair) in pairs.iter().enumerate() {
-        // In a range of one key every distance is 0, whatever the shift.
-        let rank = key_of_pair(pair).wrapping_sub(low) << (shift % u64::BITS) | index as u64;
-        ranks[index % MOST] = rank;
+    for &rank in ranks {
         ends[box_of(rank)] += 1;
     }
     if !add_up(&mut ends) {
         return false;
     }
-    for &rank in ranks[..pairs.len()].iter().rev() {
+    for &rank in ranks.iter().rev() {
         let end = &mut ends[box_of(rank)];
         *end = end.wrapping_sub(1);
         sorted[usize::from(*end) % MOST] = rank;
     }
-    for at in 1..pairs.len() {
-        let rank = sorted[at % MOST];
-        let mut to = at;
-        while to > 0 && sorted[(to - 1) % MOST] > rank {
-            sorted[to % MOST] = sorted[(to - 1) % MOST];
-            to -= 1;
-        }
-        sorted[to % MOST] = rank;
-    }
-    let mut hand = [[0; PAIR]; MOST];
-    hand[..pairs.len()].copy_from_slice(pairs);
-    for (pair, rank) in pairs.iter_mut().zip(&sorted) {
-        *pair = hand[usize::from(*rank as u8) % MOST];
-    }
+    insert(sorted, ranks.len());
     true
 }
 
@@ -202,12 +237,13 @@ fn add_up(counts: &mut [u8; BOXES]) -> bool {
     crowded & HIGHEST == 0
 }
 
+/// Keeps one of equal neighbours. Returns how many items remain.
 #[cold]
-fn keep_one_of_equals(pairs: &mut [[u8; PAIR]]) -> usize {
+fn keep_one_of_equals<T: Copy>(items: &mut [T], equal: impl Fn(&T, &T) -> bool) -> usize {
     let mut kept = 0;
-    for at in 0..pairs.len() {
-        if kept == 0 || key_of_pair(&pairs[kept - 1]) != key_of_pair(&pairs[at]) {
-            pairs[kept] = pairs[at];
+    for at in 0..items.len() {
+        if kept == 0 || !equal(&items[kept - 1], &items[at]) {
+            items[kept] = items[at];
             kept += 1;
         }
     }

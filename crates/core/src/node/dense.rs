@@ -117,17 +117,27 @@ impl Shown {
     }
 }
 
+/// The identity of a leaf as its lines show it: all pieces, and the marks of a dense line.
+pub(super) struct Pieces {
+    bytes: [u8; PIECES],
+    marks: u16,
+}
+
+/// The pieces of an identity.
+pub(super) fn pieces(identity: &Identity<'_>) -> Pieces {
+    let mut bytes = [0; PIECES];
+    put_u64(&mut bytes, 0, number_of(identity.low));
+    put_u64(&mut bytes, AT_HIGH, shown_high(identity));
+    put_u32(&mut bytes, AT_TREE, identity.tree);
+    Pieces { bytes, marks: DENSE | if shows_open(identity) { HIGH_OPEN } else { 0 } }
+}
+
 /// Writes piece and marks of line `number` among the lines of entries. `marks` has the live bits too.
-pub(super) fn identify(line: &mut [u8], number: usize, identity: &Identity<'_>, marks: u16) {
-    let marks = marks | DENSE | if shows_open(identity) { HIGH_OPEN } else { 0 };
-    let mut pieces = [0; PIECES];
-    put_u64(&mut pieces, 0, number_of(identity.low));
-    put_u64(&mut pieces, AT_HIGH, shown_high(identity));
-    put_u32(&mut pieces, AT_TREE, identity.tree);
+pub(super) fn identify(line: &mut [u8], number: usize, pieces: &Pieces, marks: u16) {
     let at = number % WINDOW * PIECE;
-    line[AT_LINE_TREE..AT_LINE_TREE + PIECE].copy_from_slice(&pieces[at..at + PIECE]);
+    line[AT_LINE_TREE..AT_LINE_TREE + PIECE].copy_from_slice(&pieces.bytes[at..at + PIECE]);
     let last = u16::from(line[AT_BITMAP]);
-    put_u16(line, AT_BITMAP, marks | last);
+    put_u16(line, AT_BITMAP, pieces.marks | marks | last);
 }
 
 /// Whether lines show an open high fence.

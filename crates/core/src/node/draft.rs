@@ -44,6 +44,17 @@ pub struct Draft<'s> {
     /// Whether the lines of a hashed leaf are detached: it is not part of the tree, and clients may have
     /// pointers to its place.
     detached: bool,
+    /// The entries of a hashed leaf with a new one that found no room, collected to look for a new layout.
+    /// The split that follows uses them.
+    overfull: Option<Overfull>,
+}
+
+/// The entries of a hashed leaf and a new one, in order: key and value of each one after the other.
+#[derive(Clone, Debug)]
+struct Overfull {
+    entries: Vec<u8>,
+    /// The index of the new one.
+    index: usize,
 }
 
 /// The outcome of [`Draft::upsert`].
@@ -105,6 +116,20 @@ impl<'s> Draft<'s> {
         sibling: GlobalAddress,
         place: NodePlace,
     ) -> Self {
+        let mut draft = Self::unsealed(shape, level, low, high, sibling, place);
+        draft.seal_all();
+        draft
+    }
+
+    /// Creates an empty node for a caller that fills and seals it.
+    fn unsealed(
+        shape: &'s Shape,
+        level: u8,
+        low: &[u8],
+        high: Option<&[u8]>,
+        sibling: GlobalAddress,
+        place: NodePlace,
+    ) -> Self {
         let wide = shape;
         let shape = wide.for_keys(low, None);
         let header = Header {
@@ -118,12 +143,12 @@ impl<'s> Draft<'s> {
             floor: place.version,
             sibling,
         };
-        let mut draft = Self { shape, wide, image: vec![0; shape.node_bytes], header, detached: place.used };
+        let image = vec![0; shape.node_bytes];
+        let mut draft = Self { shape, wide, image, header, detached: place.used, overfull: None };
         shape.fences.store(&mut draft.image, 0, low);
         if let Some(high) = high {
             shape.fences.store(&mut draft.image, shape.key_len, high);
         }
-        draft.seal_all();
         draft
     }
 
@@ -134,7 +159,7 @@ impl<'s> Draft<'s> {
         let detached = shape.is_hashed() && hashed::is_detached(node.image);
         let (wide, header) = (shape, node.header);
         let shape = wide.packed(header.flags.dense).unwrap_or(wide);
-        Self { shape, wide, image: buffer, header, detached }
+        Self { shape, wide, image: buffer, header, detached, overfull: None }
     }
 
     /// The image after the change.
@@ -260,6 +285,7 @@ impl<'s> Draft<'s> {
 
     /// Stores `value` under `key`, which is inside the fences. `old` receives the value it replaces.
     pub fn upsert(&mut self, key: &[u8], value: &[u8], old: &mut Vec<u8>) -> Upsert {
+        self.overfull = None;
         if let Some(mut body) = self.node().sorted() {
             let found = body.find(key);
             match found {
@@ -291,6 +317,7 @@ impl<'s> Draft<'s> {
 
     /// Removes `key`, which is inside the fences, from a leaf. `old` receives its value.
     pub fn remove(&mut self, key: &[u8], old: &mut Vec<u8>) -> Removed {
+        self.overfull = None;
         let node = self.node();
         let slot = match node.find(key) {
             Lookup::Found(slot) => slot,

@@ -125,12 +125,13 @@ pub(super) fn identify(shape: &Shape, image: &mut [u8], identity: Identity<'_>) 
         | if identity.detached { DETACHED } else { 0 }
         | if identity.high.is_none() { HIGH_OPEN } else { 0 };
     let live_bits = (0..per_line_of(shape)).fold(0, |bits, index| bits | shape.live_bit(index));
+    let pieces = shape.is_dense.then(|| dense::pieces(&identity));
     for number in shape.header_lines..shape.lines() {
         let line = &mut image[number * LINE..(number + 1) * LINE];
         let marks = marks | get_u16(line, AT_BITMAP) & live_bits;
         put_u16(line, AT_STAMP, identity.version);
-        if shape.is_dense {
-            dense::identify(line, number - shape.header_lines, &identity, marks);
+        if let Some(pieces) = &pieces {
+            dense::identify(line, number - shape.header_lines, pieces, marks);
             continue;
         }
         let fence = &mut line[AT_LINE_TREE - shape.key_len..AT_LINE_TREE];
@@ -201,6 +202,10 @@ pub struct Layout {
     slots: Vec<usize>,
     /// The first line of each entry's window, with the entry's number in the low half.
     first: Vec<u32>,
+    /// The same, sorted.
+    sorted: Vec<u32>,
+    /// For each line, where the entries whose windows begin there go in `sorted`.
+    begins: Vec<usize>,
 }
 
 impl Layout {
@@ -222,11 +227,38 @@ impl Layout {
         );
         self.slots.clear();
         self.slots.resize(self.first.len(), 0);
-        self.first.sort_unstable();
+        self.sort(lines);
         let count = self.first.len();
         let fits = self.fill(lines, window, per_line, |line| (line + 1) * count / lines)
             || self.fill(lines, window, per_line, |_| count);
         fits.then_some(&self.slots)
+    }
+
+    /// Sorts `first`: a counting sort, because there are only as many windows as lines.
+    fn sort(&mut self, lines: usize) {
+        let line_of = |pair: u32| (pair >> 16) as usize;
+        self.begins.clear();
+        self.begins.resize(lines + 1, 0);
+        for &pair in &self.first {
+            self.begins[line_of(pair) + 1] += 1;
+        }
+        let mut before = 0;
+        for begin in &mut self.begins {
+            before += *begin;
+            *begin = before;
+        }
+        self.sorted.clear();
+        self.sorted.resize(self.first.len(), 0);
+        for &pair in &self.first {
+            let begin = &mut self.begins[line_of(pair)];
+            self.sorted[*begin] = pair;
+            *begin += 1;
+        }
+    }
+
+    /// The slots that the last call of [`Layout::place`] found.
+    pub(super) fn slots(&self) -> &[usize] {
+        &self.slots
     }
 
     /// Fills line after line with the entries whose windows end first. Line `n` and those before it get
@@ -240,7 +272,7 @@ impl Layout {
         for line in 0..lines {
             let goal = goal(line);
             for index in 0..per_line {
-                let Some(&pair) = self.first.get(next) else { break };
+                let Some(&pair) = self.sorted.get(next) else { break };
                 let (first, entry) = ((pair >> 16) as usize, usize::from(pair as u16));
                 if first > line {
                     break;
@@ -255,7 +287,7 @@ impl Layout {
                 next += 1;
             }
         }
-        next == self.first.len()
+        next == self.sorted.len()
     }
 
     /// Whether ascending `entries`, key and value of each one after the other, fit into one leaf with the low

@@ -196,11 +196,13 @@ impl Shape {
     }
 
     /// Bytes of a node.
+    #[inline]
     pub fn node_bytes(&self) -> usize {
         self.node_bytes
     }
 
     /// Bytes of a key.
+    #[inline]
     pub fn key_len(&self) -> usize {
         self.key_len
     }
@@ -263,11 +265,13 @@ impl Shape {
         hashed::window_slots(self)
     }
 
+    #[inline]
     pub(super) fn lines(&self) -> usize {
         self.node_bytes / LINE
     }
 
     /// Bytes of an entry outside the node: key and payload.
+    #[inline]
     pub(super) fn entry_len(&self) -> usize {
         self.key_len + self.payload_len
     }

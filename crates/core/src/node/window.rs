@@ -82,8 +82,13 @@ impl<'a> Window<'a> {
     /// Validates the lines of `key`, which were read together.
     #[inline]
     pub fn open(shape: &'a Shape, bytes: &'a [u8], key: &[u8]) -> Result<Self, Unfit> {
+        Self::open_at(shape, window_of(shape, key).start, bytes, key)
+    }
+
+    /// Does the work of [`Window::open`] for a caller that knows `first`, the number of the first line.
+    #[inline]
+    pub fn open_at(shape: &'a Shape, first: usize, bytes: &'a [u8], key: &[u8]) -> Result<Self, Unfit> {
         let lines = bytes.as_chunks().0;
-        let first = window_of(shape, key).start;
         let version = lines.first().map_or(0, stamp_of);
         if !stamps_agree(lines, version) {
             return Err(Unfit::Torn);
@@ -137,11 +142,17 @@ impl<'a> Window<'a> {
     /// Looks `key` up. If it is there, `value` receives its value.
     #[inline]
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        self.get_slot(key, value).is_some()
+    }
+
+    /// Does the work of [`Window::get`], and returns the slot for [`Window::change_found`].
+    #[inline]
+    pub fn get_slot(&self, key: &[u8], value: &mut Vec<u8>) -> Option<usize> {
         let found = self.find(key);
         if let Some(slot) = found {
             self.value_into(slot, value);
         }
-        found.is_some()
+        found
     }
 
     #[inline]
@@ -171,7 +182,17 @@ impl<'a> Window<'a> {
     /// window was read. Returns `None` if there is nothing to write, or if a new key finds no free slot. The
     /// latter is so for a key that is too far from the low fence of a dense leaf.
     pub fn change(&self, key: &[u8], change: EntryChange<'_>) -> Option<EntryWrite> {
-        let found = self.find(key);
+        self.change_found(self.find(key), key, change)
+    }
+
+    /// Does the work of [`Window::change`] after [`Window::get_slot`] has looked the key up.
+    #[inline]
+    pub fn change_found(
+        &self,
+        found: Option<usize>,
+        key: &[u8],
+        change: EntryChange<'_>,
+    ) -> Option<EntryWrite> {
         let (slot, value) = match (change, found) {
             (EntryChange::Nothing, _) | (EntryChange::Remove, None) => return None,
             (EntryChange::Remove, Some(slot)) => (slot, None),

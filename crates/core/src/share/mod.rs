@@ -39,7 +39,11 @@
 //!   failed.
 //! - A round belongs to live futures alone, so the operations in flight bound the memory.
 //! - Wakers are called outside the mutexes.
+//!
+//! `loom_tests` explores the interleavings.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod rounds;
 #[cfg(feature = "mutants")]
 pub(crate) mod seam;

@@ -98,7 +98,8 @@ impl BatchOf<'_> {
         let lines = window_bytes(self.shape, key);
         let window = Window::open(self.shape, &self.leaves[at].image[lines], key).ok()?;
         let mut old = Vec::new();
-        let there = window.get(key, &mut old);
+        let found = window.get_slot(key, &mut old);
+        let there = found.is_some();
         let mut result = JobResult::new(there.then_some(old.as_slice()));
         let change = rule.decide(there.then_some(old.as_slice()));
         if change == EntryChange::Nothing {
@@ -107,7 +108,7 @@ impl BatchOf<'_> {
         if !there && self.is_removed(key) {
             return None;
         }
-        let entry = window.change(key, change)?;
+        let entry = window.change_found(found, key, change)?;
         let range = entry.range();
         if change == EntryChange::Remove {
             result.removed = Some(left_by_remove(&window));
@@ -197,14 +198,31 @@ impl<'w, E: Endpoint> Op<'w, E> {
         };
         let lines_of = |job: &Job| Lines { leaf: job.leaf, range: window_bytes(shape, job.key()) };
         let gathered = self.lock_batch(lane, grant, tree.info.id, own, lines_of).await?;
+        self.change_gathered(tree, at, gathered, key, old, rule).await
+    }
+
+    /// Makes the holder's own change and the changes that wait, in lines that are read under the lane. Gives
+    /// the lane back.
+    #[inline]
+    pub(super) async fn change_gathered(
+        &self,
+        tree: &TreeState,
+        at: GlobalAddress,
+        gathered: Gathered<'w>,
+        key: &[u8],
+        old: &mut Vec<u8>,
+        rule: ChangeRule<'_>,
+    ) -> Result<Option<bool>, Error> {
+        let shape = &tree.shape.leaf;
         let Ok(window) = Window::open(shape, gathered.locked.image(), key) else {
             Box::pin(self.release_batch(gathered)).await?;
             return Ok(None);
         };
-        let there = window.get(key, old);
+        let found = window.get_slot(key, old);
+        let there = found.is_some();
         let change = rule.decide(there.then_some(old.as_slice()));
         let left = (change == EntryChange::Remove).then(|| left_by_remove(&window));
-        let entry = window.change(key, change);
+        let entry = window.change_found(found, key, change);
         if let (EntryChange::Put(value), None) = (change, &entry) {
             let Gathered { locked, jobs, .. } = gathered;
             give_back(jobs.into_iter().map(|(job, _)| job));

@@ -85,9 +85,13 @@ pub struct LoadImage {
     at: BTreeMap<(u16, u64), (u8, u64)>,
     /// Number of spans taken from chunks that are not yet taken whole, by class, server and chunk number.
     taken: BTreeMap<(ChunkClass, u16, u32), u64>,
-    /// Where the hashed leaves of each group begin that was asked for, counted from the group's first entry.
-    starts: Mutex<HashMap<u64, Arc<[u16]>>>,
+    starts: Arc<LeafStarts>,
 }
+
+/// Where the hashed leaves of each group begin that was asked for, counted from the group's first entry. To
+/// compute them is most of the work of an image.
+#[derive(Debug, Default)]
+pub struct LeafStarts(Mutex<HashMap<u64, Arc<[u16]>>>);
 
 impl LoadImage {
     /// Takes the chunks for `entries`, in nodes that are filled to `fill`.
@@ -114,7 +118,7 @@ impl LoadImage {
             chunks_offset: geometry.chunks_offset,
             at: BTreeMap::new(),
             taken: BTreeMap::new(),
-            starts: Mutex::default(),
+            starts: Arc::default(),
         };
         let mut nodes = count.max(1).div_ceil(image.per_leaf);
         loop {
@@ -124,6 +128,12 @@ impl LoadImage {
             }
             nodes = nodes.div_ceil(image.per_internal);
         }
+    }
+
+    /// Returns the same image with the starts of another image, of a tree with the same entries, leaves and
+    /// fill.
+    pub fn with_starts(self, starts: Arc<LeafStarts>) -> Self {
+        Self { starts, ..self }
     }
 
     /// Takes the chunks of one more level.
@@ -226,10 +236,10 @@ impl LoadImage {
             return (leaf * self.per_leaf).min(self.count);
         }
         let group = leaf / GROUP;
-        let known = self.starts.lock().unwrap_or_else(PoisonError::into_inner).get(&group).cloned();
+        let known = self.starts.0.lock().unwrap_or_else(PoisonError::into_inner).get(&group).cloned();
         let starts = known.unwrap_or_else(|| {
             let starts: Arc<[u16]> = self.cut_group(entries, group).into();
-            let mut all = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.starts.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(group).or_insert(starts))
         });
         group * GROUP * self.per_leaf + u64::from(starts[(leaf % GROUP) as usize])

@@ -45,6 +45,26 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
+    /// Ends an insert after its change of the lines of the key, which may have been impossible.
+    pub(super) async fn insert_otherwise(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        value: &[u8],
+        old: &mut Vec<u8>,
+        changed: Result<Option<bool>, Error>,
+    ) -> Result<bool, Error> {
+        let inserted = match changed {
+            Ok(Some(updated)) => return Ok(updated),
+            Ok(None) => self.insert_slowly(tree, key, value, old).await,
+            Err(error) => Err(error),
+        };
+        match inserted {
+            Err(Error::OutOfMemory) => self.insert_when_room(tree, key, value, old).await,
+            done => done,
+        }
+    }
+
     async fn insert_now(
         &self,
         tree: &TreeState,

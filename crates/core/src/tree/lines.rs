@@ -19,7 +19,7 @@ use crate::node::window::{ChangeRule, EntryChange, Unfit};
 use crate::node::{LINE, Node, Position, Window};
 use crate::op::Op;
 use crate::share::LineRange;
-use sherman_fabric::{Endpoint, GlobalAddress, Space};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space};
 
 impl<E: Endpoint> Op<'_, E> {
     /// Looks `key` up in its lines of the leaf at `at`. Returns `None` if they give no answer.
@@ -82,10 +82,11 @@ impl<E: Endpoint> Op<'_, E> {
             Box::pin(self.release(locked.done(self))).await?;
             return Ok(None);
         };
-        let there = window.get(key, old);
+        let found = window.get_slot(key, old);
+        let there = found.is_some();
         let change = rule.decide(there.then_some(old.as_slice()));
         let (entries, all) = (window.len(), window.is_whole_leaf());
-        let Some(entry) = window.change(key, change) else {
+        let Some(entry) = window.change_found(found, key, change) else {
             if let EntryChange::Put(value) = change {
                 return Box::pin(self.insert_whole(tree, locked, key, value, old)).await;
             }
@@ -110,12 +111,23 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<(), Error> {
         let mut list = self.endpoint().list(at.server());
         list.write(Space::Host, at.offset() + entry.range().start as u64, entry.bytes());
-        self.write_back(held, list).await.map_err(|error| {
-            if entry.updated && change != EntryChange::Remove {
-                self.note_replaces();
-            }
-            self.in_doubt(error, at, entry.range().start, entry.bytes())
-        })
+        let written = self.write_back(held, list).await;
+        written.map_err(|error| self.entry_in_doubt(error, at, entry, change))
+    }
+
+    /// The error of a change whose WRITE failed.
+    #[cold]
+    pub(super) fn entry_in_doubt(
+        &self,
+        error: FabricError,
+        at: GlobalAddress,
+        entry: &EntryWrite,
+        change: EntryChange<'_>,
+    ) -> Error {
+        if entry.updated && change != EntryChange::Remove {
+            self.note_replaces();
+        }
+        self.in_doubt(error, at, entry.range().start, entry.bytes())
     }
 
     /// Inserts a new key whose lines are full. Reads the whole leaf under the lane, and splits it.

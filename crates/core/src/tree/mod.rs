@@ -29,6 +29,7 @@ pub mod image;
 pub mod insert;
 mod lines;
 pub mod merge;
+pub mod now;
 pub(crate) mod probe;
 pub mod range;
 pub mod remove;
@@ -158,6 +159,7 @@ impl TreeState {
         self.root.store(UNKNOWN_ROOT, Ordering::Relaxed);
     }
 
+    #[inline]
     fn known_root(&self) -> Option<RootWord> {
         match self.root.load(Ordering::Relaxed) {
             UNKNOWN_ROOT => None,
@@ -165,11 +167,13 @@ impl TreeState {
         }
     }
 
+    #[inline]
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
         let expected = self.shape.leaf.key_len();
         if key.len() == expected { Ok(()) } else { Err(Error::KeySize { expected, found: key.len() }) }
     }
 
+    #[inline]
     fn check_value(&self, value: &[u8]) -> Result<(), Error> {
         let expected = self.shape.leaf.payload_len();
         if value.len() == expected { Ok(()) } else { Err(Error::ValueSize { expected, found: value.len() }) }

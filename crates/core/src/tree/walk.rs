@@ -17,6 +17,8 @@ pub struct Walk {
     pub places: Vec<GlobalAddress>,
     /// Nodes that only their left neighbour leads to: legal, but slow.
     pub missing_separators: usize,
+    /// Nodes of whose present version this client's cache has a copy that leads elsewhere. Breaks I10.
+    pub miscached: Vec<GlobalAddress>,
 }
 
 impl Walk {
@@ -33,6 +35,13 @@ struct Seen {
     sibling: GlobalAddress,
     entries: Vec<(Vec<u8>, Vec<u8>)>,
     inside: bool,
+    /// Whether this client's cached copy of the node leads to its children.
+    cached: bool,
+}
+
+/// The address in the payload of an internal node's entry.
+fn child_of(payload: &[u8]) -> GlobalAddress {
+    GlobalAddress::from_bits(get_u64(payload, 0))
 }
 
 impl<E: Endpoint> Op<'_, E> {
@@ -76,6 +85,9 @@ impl<E: Endpoint> Op<'_, E> {
                 }
                 nodes += 1;
                 walk.places.push(at);
+                if !seen.cached {
+                    walk.miscached.push(at);
+                }
                 if level == 0 {
                     walk.entries.extend(seen.entries);
                 } else {
@@ -98,10 +110,7 @@ impl<E: Endpoint> Op<'_, E> {
                 });
             }
             walk.nodes.insert(0, nodes);
-            named = below
-                .into_iter()
-                .map(|(key, child)| (key, GlobalAddress::from_bits(get_u64(&child, 0))))
-                .collect();
+            named = below.into_iter().map(|(key, child)| (key, child_of(&child))).collect();
             if let Some((_, child)) = named.first() {
                 leftmost = *child;
             }
@@ -113,7 +122,10 @@ impl<E: Endpoint> Op<'_, E> {
         let seen = self.visit(tree, address, level, |node| {
             let entries = node.entries();
             let inside = entries.iter().all(|(key, _)| node.position(key) == Position::Inside);
-            Ok(Seen { low: node.low(), high: node.high(), sibling: node.header.sibling, entries, inside })
+            let children = entries.iter().map(|(key, child)| (key.as_slice(), child_of(child)));
+            let cached = level == 0 || tree.cache.agrees(address, node.header.version, children);
+            let (low, high, sibling) = (node.low(), node.high(), node.header.sibling);
+            Ok(Seen { low, high, sibling, entries, inside, cached })
         });
         seen.await?.ok_or(Error::Corrupt {
             address,

@@ -11,7 +11,7 @@ use crate::zipf::Zipf;
 use fastrand::Rng;
 use sherman_core::cache::IndexCache;
 use sherman_core::node::TreeShape;
-use sherman_core::tree::image::{Entries, LoadImage, children_of};
+use sherman_core::tree::image::{Entries, LeafStarts, LoadImage, children_of};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Format, Techniques, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{Fabric, FabricError, Space};
@@ -19,7 +19,7 @@ use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
 use sherman_sim::nic::{Image, NicConfig, NicEndpoint, NicSim, Params};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The most machines.
@@ -227,6 +227,24 @@ fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
     Ok(stage)
 }
 
+/// What decides where the leaves of a loaded tree begin.
+type LeavesOf = (Keys, usize, usize, u32);
+
+/// Returns where leaves begin, as far as earlier experiments of this process know. They know it if they loaded
+/// the same tree, and then this experiment takes half the time or less. The process remembers one tree.
+fn starts(job: &TreeJob, keys: Keys) -> Arc<LeafStarts> {
+    static KNOWN: Mutex<Option<(LeavesOf, Arc<LeafStarts>)>> = Mutex::new(None);
+    if job.variant.format() != Format::LineHashed {
+        return Arc::default();
+    }
+    let tree = (keys, job.value_size, job.leaf_size, job.fill);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*known {
+        Some((known, starts)) if *known == tree => Arc::clone(starts),
+        _ => Arc::clone(&known.insert((tree, Arc::default())).1),
+    }
+}
+
 impl Stage {
     fn add_compute(&mut self, job: &TreeJob, number: u16) -> Result<(), BenchError> {
         let here = self.sim.join(number).map_err(fabric)?;
@@ -258,7 +276,7 @@ impl Stage {
         let op = self.workers[0][0].op();
         let entries = Loaded { keys };
         let plan = LoadImage::plan(&op, &self.trees[0], &entries, f64::from(job.fill) / 100.0);
-        let image = quietly(&self.sim, plan)?;
+        let image = quietly(&self.sim, plan)?.with_starts(starts(job, keys));
         let (per_leaf, per_internal) = image.per_node();
         self.span = per_leaf * per_internal;
         self.children = per_internal as usize;

@@ -240,8 +240,17 @@ impl<E: Endpoint> Endpoint for ReplicatedEndpoint<E> {
         self.inner.shared(bytes);
     }
 
+    /// A list with two halves waits for the first, so nothing is said to execute inline.
     fn executes_inline(&self) -> bool {
-        self.inner.executes_inline()
+        self.volumes.is_plain() && self.inner.executes_inline()
+    }
+
+    fn post_now(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        if self.volumes.is_plain() { self.inner.post_now(list) } else { Err(self.post(list)) }
+    }
+
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        self.volumes.is_plain() && self.inner.read_now(address, into)
     }
 
     fn cost(&self, list: &WorkList) -> Tally {

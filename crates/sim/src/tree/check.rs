@@ -182,7 +182,12 @@ pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
 
 /// Walks the tree at rest, node by node.
 pub(super) fn walk(fixture: &mut Fixture, compute: &Compute) -> Result<Walk, Found> {
-    fixture.walk(compute).map_err(|error| Found::new(Property::Walk, error.to_string()))
+    let found = |what: String| Found::new(Property::Walk, what);
+    let walk = fixture.walk(compute).map_err(|error| found(error.to_string()))?;
+    match walk.miscached.first() {
+        Some(node) => Err(found(format!("I10: the cached copy of node {node} leads to other children"))),
+        None => Ok(walk),
+    }
 }
 
 /// Checks node memory: every place is a node of a tree, or is free and a compute server can find it.

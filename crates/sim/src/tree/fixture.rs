@@ -187,7 +187,7 @@ pub(super) fn options(scenario: &Scenario) -> ComputeOptions {
     ComputeOptions {
         techniques: scenario.techniques,
         timeout: TIMEOUT,
-        cache_bytes: 64 << 10,
+        cache_bytes: scenario.cache_bytes,
         allow_torn_reads: scenario.allow_torn_reads,
     }
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "mutants")]
 mod mutants;
 
-use super::scenario::Scenario;
+use super::scenario::{SMALL_CACHE, Scenario};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
 use crate::knobs::{Breach, Knobs};
 use sherman_core::Format;
@@ -42,6 +42,11 @@ impl Hunt {
     /// Returns the same scenarios with trees of one format.
     pub fn only(self, format: Format) -> Self {
         Self { format: Some(format), ..self }
+    }
+
+    /// Returns the same scenarios with index caches that hold two or three nodes.
+    pub fn with_small_caches(self) -> Self {
+        Self { bend: small_caches, ..self }
     }
 
     /// Returns the format of the trees, or `None` if the scenarios use all formats.
@@ -91,4 +96,11 @@ impl Hunt {
         };
         Explorer::new(choose, knobs)
     }
+}
+
+/// Makes the index caches evict, in trees with several internal nodes.
+fn small_caches(scenario: &mut Scenario) {
+    scenario.cache_bytes = SMALL_CACHE;
+    scenario.loaded = scenario.loaded.max(40);
+    scenario.hot = scenario.hot.max(24);
 }

@@ -63,6 +63,11 @@ const MEMBERS_OF_REPLICAS: u32 = 31;
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
 
+/// Bytes of an index cache with room for all internal nodes of a schedule.
+const ROOMY_CACHE: usize = 64 << 10;
+/// Bytes of an index cache with room for two or three nodes, so that copies replace each other all the time.
+pub(super) const SMALL_CACHE: usize = 800;
+
 /// The age of the index caches when a schedule begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caches {
@@ -142,6 +147,8 @@ pub struct Scenario {
     /// The most gets that a thread has in flight at once, mostly of one key: 1, or at least 4. Some of them
     /// are dropped before they end.
     pub gets_at_once: u32,
+    /// Bytes of a compute server's index cache.
+    pub cache_bytes: usize,
 }
 
 impl Default for Scenario {
@@ -176,6 +183,7 @@ impl Default for Scenario {
             loading: false,
             short: false,
             gets_at_once: 1,
+            cache_bytes: ROOMY_CACHE,
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::support::runs_in_full;
 use sherman_core::Format;
 use sherman_sim::Knobs;
-use sherman_sim::tree::{Explored, Explorer, Mix, Scenario, Shares};
+use sherman_sim::tree::{Explored, Explorer, Hunt, Mix, Scenario, Shares};
 use std::time::Instant;
 
 /// Explores `count` seeds from `first` on two threads.
@@ -63,6 +63,17 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
 fn check(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) {
     let count = if runs_in_full() { count } else { count / 4 };
     assert_clean(&explore(what, first, count, make), count);
+}
+
+/// Index caches hold two or three nodes, so copies replace each other all the time.
+#[test]
+fn trees_with_small_caches_are_linearizable_under_the_adversary() {
+    let count = if runs_in_full() { 20_000 } else { 2_000 };
+    let hunt = Hunt::everywhere().with_small_caches();
+    let explored = explore("small caches", 7 << 32, count, || hunt.explorer());
+    let Shares { split, merge, scan, .. } = explored.with;
+    let shown = [("a split", split, 0.1), ("a merge", merge, 0.1), ("a scan", scan, 0.5)];
+    assert_clean_with(&explored, count, &shown);
 }
 
 /// The leaves of these scenarios hold at least six entries, so fewer schedules split and merge than with

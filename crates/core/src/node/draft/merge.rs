@@ -5,10 +5,11 @@
 //! entries are in ascending order again.
 
 use super::{Draft, NodePlace};
+use crate::node::entry::put_in_line;
 use crate::node::hashed::Layout;
 use crate::node::order::Scratch;
 use crate::node::shape::Body;
-use crate::node::{LINE, Node, Patch, Shape, SortedBody, slots};
+use crate::node::{LINE, Node, Patch, Shape, SortedBody, dense, slots};
 use sherman_fabric::GlobalAddress;
 
 impl<'s> Draft<'s> {
@@ -36,7 +37,12 @@ impl<'s> Draft<'s> {
 
     /// Stores `entries`, in ascending order, into an empty node at the current version.
     pub(super) fn fill_entries(&mut self, entries: &[u8]) -> Patch {
-        self.pack(entries);
+        if self.shape.is_hashed() {
+            let mut layout = Layout::default();
+            let fits = layout.fits(self.wide, &self.node().low(), entries);
+            assert!(fits, "the caller has checked that the entries fit");
+            return self.fill_placed(entries, &layout);
+        }
         let shape = self.shape;
         assert!(
             entries.len() <= shape.capacity * shape.entry_len(),
@@ -46,22 +52,34 @@ impl<'s> Draft<'s> {
             return self.fill(&SortedBody::from_entries(shape, entries));
         }
         let count = entries.len() / shape.entry_len();
-        let mut layout = Layout::default();
-        let keys = entries.chunks_exact(shape.entry_len()).map(|entry| &entry[..shape.key_len]);
-        let placed = if shape.is_hashed() { layout.place(shape, keys) } else { None };
-        assert!(placed.is_some() || !shape.is_hashed(), "the caller has checked that the entries fit");
         for (number, entry) in entries.chunks_exact(shape.entry_len()).enumerate() {
             let (key, value) = entry.split_at(shape.key_len);
-            let slot = placed.map_or_else(|| slots::spread(shape, number, count), |slots| slots[number]);
-            slots::store(shape, &mut self.image, slot, key, value);
+            slots::store(shape, &mut self.image, slots::spread(shape, number, count), key, value);
         }
         self.seal_all()
     }
 
-    /// Makes an empty leaf wide or dense, as these entries, in ascending order, require.
+    /// Stores `entries` in place of all others into a hashed leaf at the current version, where `layout` has
+    /// placed them. The low fence is the one that the layout was made for.
+    pub(super) fn fill_placed(&mut self, entries: &[u8], layout: &Layout) -> Patch {
+        self.pack(entries);
+        let shape = self.shape;
+        let (each, key_len) = (shape.entry_len(), shape.key_len);
+        assert!(layout.slots().len() == entries.len() / each, "the layout is of these entries");
+        let Body::Slots { first_line, per_line } = shape.body else { return self.seal_all() };
+        let low = dense::base(shape, &self.image);
+        let lines = &mut self.image.as_chunks_mut::<LINE>().0[first_line..];
+        for (entry, slot) in entries.chunks_exact(each).zip(layout.slots()) {
+            let (key, value) = entry.split_at(key_len);
+            put_in_line(shape, &mut lines[slot / per_line], slot % per_line, low, key, value);
+        }
+        self.seal_all()
+    }
+
+    /// Empties a hashed leaf, and makes it wide or dense as these entries, in ascending order, require.
     fn pack(&mut self, entries: &[u8]) {
         if self.wide.dense.is_none() {
-            return;
+            return self.wipe();
         }
         let last = entries.len().checked_sub(self.wide.entry_len());
         let last = last.map(|at| &entries[at..at + self.wide.key_len]);
@@ -106,7 +124,10 @@ impl<'s> Draft<'s> {
         {
             return None;
         }
-        if self.shape.is_hashed() && !Layout::default().fits(self.wide, &left.low(), &entries) {
+        let mut layout = self.shape.is_hashed().then(Layout::default);
+        if let Some(layout) = &mut layout
+            && !layout.fits(self.wide, &left.low(), &entries)
+        {
             return None;
         }
         let high = right.high();
@@ -118,7 +139,12 @@ impl<'s> Draft<'s> {
         self.header.flags.high_open = right.header.flags.high_open;
         self.header.sibling = right.header.sibling;
         self.next_version();
-        self.wipe();
-        Some(self.fill_entries(&entries))
+        Some(match layout {
+            Some(layout) => self.fill_placed(&entries, &layout),
+            None => {
+                self.wipe();
+                self.fill_entries(&entries)
+            }
+        })
     }
 }

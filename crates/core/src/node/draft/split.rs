@@ -1,10 +1,20 @@
 //! Splits: the upper half of a node moves to a new right neighbour.
 
-use super::{Draft, MAX_WINDOW, NodePlace, SplitOff};
+use super::{Draft, MAX_WINDOW, NodePlace, Overfull, SplitOff};
 use crate::node::hashed::{Layout, window_of};
 use crate::node::order::Scratch;
-use crate::node::{Format, LINE, Lookup, Patch, SortedBody, slots};
+use crate::node::shape::Body;
+use crate::node::{Format, LINE, Lookup, Patch, SortedBody, dense, slots};
 use sherman_fabric::GlobalAddress;
+
+impl Overfull {
+    /// Whether the new entry is this one.
+    fn has(&self, key: &[u8], value: &[u8]) -> bool {
+        let each = key.len() + value.len();
+        let new = self.entries.get(self.index * each..(self.index + 1) * each);
+        new.is_some_and(|new| new.split_at(key.len()) == (key, value))
+    }
+}
 
 impl<'s> Draft<'s> {
     /// Splits a full leaf to make room for a new entry, and stores the entry.
@@ -64,42 +74,48 @@ impl<'s> Draft<'s> {
     fn split_hashed(&mut self, key: &[u8], value: &[u8], place: NodePlace) -> SplitOff<'s> {
         let (shape, each) = (self.wide, self.shape.entry_len());
         let low = self.node().low();
-        let (entries, index) = self.entries_with(key, value);
+        let overfull = self.overfull.take().filter(|overfull| overfull.has(key, value));
+        let Overfull { entries, index } = overfull.unwrap_or_else(|| self.entries_with(key, value));
         let total = entries.len() / each;
         let wanted = self.split_point(total, index + 1 == total);
-        let mut layout = Layout::default();
-        let mut fits = |low: &[u8], entries: &[u8]| layout.fits(shape, low, entries);
+        let (mut of_left, mut of_right) = (Layout::default(), Layout::default());
         let nearest = (0..total)
             .flat_map(|off| [wanted.checked_sub(off), Some(wanted + off)])
             .flatten()
             .filter(|&keep| (1..total).contains(&keep))
             .find(|&keep| {
                 let (left, right) = entries.split_at(keep * each);
-                fits(&low, left) && fits(&right[..key.len()], right)
+                of_left.fits(shape, &low, left) && of_right.fits(shape, &right[..key.len()], right)
             });
         let keep = nearest.unwrap_or(wanted);
         let (left, right) = entries.split_at(keep * each);
         let separator = right[..key.len()].to_vec();
         let mut sibling = self.right_half(&separator, place);
-        sibling.fill_entries(right);
+        sibling.fill_placed(right, &of_right);
         self.set_high(&separator, place.address);
-        self.wipe();
-        let left = self.fill_entries(left);
+        let left = self.fill_placed(left, &of_left);
         SplitOff { separator, right: sibling, left }
     }
 
-    /// The entries of a hashed leaf and a new one in order, and the index of the new one.
-    fn entries_with(&self, key: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+    /// Collects the entries of a hashed leaf and a new one.
+    fn entries_with(&self, key: &[u8], value: &[u8]) -> Overfull {
         let (each, mut scratch) = (self.shape.entry_len(), Scratch::default());
         let mut entries = Vec::with_capacity(self.shape.node_bytes);
         self.node().collect(&[], None, &mut scratch, &mut entries);
         self.retain_findable(&mut entries);
-        let index = entries.chunks_exact(each).take_while(|entry| entry[..key.len()] < *key).count();
-        let at = index * each;
+        let (mut index, mut above) = (0, entries.len() / each);
+        while index < above {
+            let middle = index.midpoint(above);
+            if entries[middle * each..][..key.len()] < *key {
+                index = middle + 1;
+            } else {
+                above = middle;
+            }
+        }
         entries.extend_from_slice(key);
         entries.extend_from_slice(value);
-        entries[at..].rotate_right(each);
-        (entries, index)
+        entries[index * each..].rotate_right(each);
+        Overfull { entries, index }
     }
 
     /// Makes room for a new entry whose lines are full by a new layout of a hashed leaf, and stores the
@@ -109,16 +125,17 @@ impl<'s> Draft<'s> {
         if !self.shape.is_hashed() {
             return None;
         }
-        let (entries, _) = self.entries_with(key, value);
-        let (low, each) = (self.node().low(), self.shape.entry_len());
+        let overfull = self.entries_with(key, value);
+        let (low, each, entries) = (self.node().low(), self.shape.entry_len(), &overfull.entries);
         let last = &entries[entries.len() - each..][..key.len()];
         let most = self.wide.capacity_for(&low, Some(last)) * 9 / 10 * each;
-        if entries.len() > most || !Layout::default().fits(self.wide, &low, &entries) {
+        let mut layout = Layout::default();
+        if entries.len() > most || !layout.fits(self.wide, &low, entries) {
+            self.overfull = Some(overfull);
             return None;
         }
         self.relayout_version();
-        self.wipe();
-        Some(self.fill_entries(&entries))
+        Some(self.fill_placed(&overfull.entries, &layout))
     }
 
     /// Drops entries outside the lines of their keys: they do not exist (I48). Only damage leaves them there,
@@ -140,18 +157,27 @@ impl<'s> Draft<'s> {
 
     /// Whether every entry of a hashed leaf lies in the lines of its key.
     fn all_findable(&self) -> bool {
-        let (shape, mut key) = (self.shape, [0; LINE]);
-        let key = &mut key[..shape.key_len()];
-        (0..shape.capacity).filter(|&slot| slots::is_live(shape, &self.image, slot)).all(|slot| {
-            slots::load(shape, &self.image, slot, 0, key);
-            window_of(shape, key).contains(&(slots::write_range(shape, slot).start / LINE))
+        let shape = self.shape;
+        let Body::Slots { first_line, per_line } = shape.body else { return true };
+        let low = dense::base(shape, &self.image);
+        let lines = self.image.as_chunks::<LINE>().0.iter().enumerate().skip(first_line);
+        lines.into_iter().all(|(number, line)| {
+            let live = shape.live(line);
+            (0..per_line).filter(|slot| live >> slot & 1 != 0).all(|slot| {
+                if shape.is_dense {
+                    let key = dense::key_at(line, slot, shape.payload_len, low).to_be_bytes();
+                    return window_of(shape, &key).contains(&number);
+                }
+                let at = slot * shape.slot_len();
+                window_of(shape, &line[at..at + shape.key_len]).contains(&number)
+            })
         })
     }
 
-    /// Creates the right half of a split, still empty.
+    /// Creates the right half of a split, still empty and not sealed.
     fn right_half(&self, separator: &[u8], place: NodePlace) -> Draft<'s> {
         let high = self.node().high();
-        Draft::new(self.wide, self.header.level, separator, high.as_deref(), self.header.sibling, place)
+        Draft::unsealed(self.wide, self.header.level, separator, high.as_deref(), self.header.sibling, place)
     }
 
     /// How many of `total` entries stay left. If keys are appended at the right edge of the tree, the left

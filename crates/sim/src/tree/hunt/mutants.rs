@@ -21,6 +21,12 @@ impl Hunt {
             Mutant::RelayoutKeepsVersion | Mutant::DistanceTruncated | Mutant::FarFenceOpen => {
                 Self { bend: repack, ..hashed }
             }
+            // The children of a node must lie on two servers.
+            Mutant::ChildServerLost => Self { bend: |scenario| scenario.servers = 2, ..hashed },
+            // Readers must find separators that no client could post.
+            Mutant::LearntMisplaced => Self { bend: |scenario| scenario.unposted = true, ..hashed },
+            // A place must be freed and reused while a cached copy leads to it.
+            Mutant::StaleCopiesKept => Self { bend: churn, ..hashed },
             // Several threads of one compute server must change the same lines.
             Mutant::JoinsTooLate | Mutant::ResultOfAnother => Self { bend: crowd, ..hashed },
             // An operation's deadline must pass while the holder of the lane executes it.
