@@ -407,7 +407,8 @@ impl<E: Endpoint> Op<'_, E> {
         if outcome.is_err() {
             return Box::pin(self.end_write_back(held, plan, outcome)).await;
         }
-        self.finish_release(held, plan).await
+        let released = self.finish_release(held, plan).await;
+        if changes { self.excuse_release(released) } else { released }
     }
 
     /// Gives the lane up after the outcome of the last list is known.
@@ -420,10 +421,8 @@ impl<E: Endpoint> Op<'_, E> {
         if let Err(error) = &outcome {
             Box::pin(self.release_if_ours(held.lane, error)).await;
         }
-        let written = changes && outcome.is_ok();
         let plan = if outcome.is_ok() { plan } else { ReleasePlan::Global };
-        let released = self.finish_release(held, plan).await;
-        if written { self.excuse_release(released) } else { released.and(outcome) }
+        self.finish_release(held, plan).await.and(outcome)
     }
 
     /// With replication a change has happened when its list has completed on all copies (W4). A release that
