@@ -353,7 +353,7 @@ mod tests {
             (AT_SERVERS, 4),
             (AT_SERVER_CAPACITY, 2),
             (AT_SERVER_OFFSET, 64),
-            (AT_ROOT_OFFSET, 64),
+            (AT_ROOT_OFFSET, 65),
             (AT_LOCK_SPACE, 2),
             (AT_LANE_BITS, 32),
             (AT_LANE_HASH, 2),

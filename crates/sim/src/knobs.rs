@@ -22,7 +22,7 @@ pub enum Breach {
     NeverClosed,
     /// E6, L2: volumes open although a silent client may still count on its lease.
     OpenedBeforeLeases,
-    /// L2: the control state declares a client dead after half of its lease.
+    /// L2: the control state declares a client dead after an eighth of its lease.
     LeaseTooShort,
     /// E1: the control state serves identities of older epochs, and renews their leases.
     OldEpochServed,

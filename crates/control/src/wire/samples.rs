@@ -161,7 +161,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         Refusal::NotHere,
         Refusal::NotAMember { client: CLIENT },
         Refusal::Fenced { client: CLIENT },
-        Refusal::BadRequest { what: "the root word is null" },
+        Refusal::BadRequest { what: "an entry does not fit a leaf" },
         Refusal::Unreachable { server: 1 },
         Refusal::OtherCluster { server: 2 },
         Refusal::OtherMemory { server: 3 },

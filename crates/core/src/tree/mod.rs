@@ -330,7 +330,8 @@ impl<E: Endpoint> Worker<E> {
                     continue;
                 }
             };
-            if self.has_root(&tree, Some(place)).await? {
+            // If another client has dropped the new tree meanwhile, this call has created it all the same.
+            if self.has_root(&tree, Some(place)).await? || tree.created {
                 return Ok(tree);
             }
             self.clear_entry(&tree.info).await?;

@@ -268,7 +268,7 @@ fn error(source: &mut Source<'_>) -> FabricError {
         17 => Refusal::OtherCluster { server: source.u16() },
         18 => Refusal::OtherMemory { server: source.u16() },
         19 => Refusal::OtherCount { servers: source.u16() },
-        _ => Refusal::BadRequest { what: "the root word is null" },
+        _ => Refusal::BadRequest { what: "an entry does not fit a leaf" },
     };
     FabricError::Refused(refusal)
 }

@@ -369,7 +369,7 @@ impl World {
     pub(super) fn judging_time(&self, request: &Request) -> u64 {
         let early = self.volumes.replicated && !self.quiet && self.breaks(Breach::LeaseTooShort);
         match request {
-            Request::Suspect { .. } if early => self.now.saturating_add(self.lease() / 2),
+            Request::Suspect { .. } if early => self.now.saturating_add(self.lease() / 8 * 7),
             _ => self.now,
         }
     }

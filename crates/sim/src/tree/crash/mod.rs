@@ -269,6 +269,10 @@ impl CrashCase {
                 gate.end();
             }));
         }
+        if scenario.replicas > 1 {
+            // Without a keeper the victim would not learn that its epoch has ended.
+            members.employ_keeper(&computes[0].fabric, &computes[0].shared);
+        }
         let other = self.checkpoint.steps.iter().flatten().find_map(|step| match step {
             VictimStep::Create => Some(true),
             VictimStep::Drop => Some(false),
