@@ -24,6 +24,8 @@ const NEW: Variant = Variant::Ours;
 const SKEW: f64 = 0.99;
 /// Operations in flight over TCP.
 const TCP_DEPTH: usize = 64;
+/// Keys in each call of `get_many` and `insert_many`. 64 of them are in flight at once.
+const BATCH: usize = 1024;
 /// Threads, and operations in flight on each, of the cells in which inserts wait for each other.
 const CROWD: (usize, usize) = (2, 32);
 
@@ -130,6 +132,8 @@ struct Cell {
     zipf: f64,
     threads: usize,
     depth: usize,
+    /// Keys in each call, which has `TCP_DEPTH` of them in flight; 1 for single operations.
+    batch: usize,
     /// The rates of the old and of the new variant in each round, in millions per second.
     rates: Vec<[f64; 2]>,
 }
@@ -141,7 +145,8 @@ impl Cell {
             workload: self.workload,
             zipf: self.zipf,
             threads: self.threads,
-            coroutines: self.depth,
+            coroutines: if self.batch > 1 { 1 } else { self.depth },
+            batch: self.batch,
             length: Length::Seconds(options.seconds),
             seed: 1 + round as u64,
         };
@@ -158,7 +163,12 @@ impl Cell {
     }
 
     fn describe(&self) -> String {
-        let what = if self.workload == Workload::ReadOnly { "get" } else { "insert" };
+        let what = match (self.workload, self.batch) {
+            (Workload::ReadOnly, 1) => "get",
+            (Workload::ReadOnly, _) => "get_many",
+            (_, 1) => "insert",
+            _ => "insert_many",
+        };
         let keys = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("zipf {}", self.zipf) };
         format!("| {} | {what} | {keys} | {} × {} |", self.transport.name(), self.threads, self.depth)
     }
@@ -181,16 +191,20 @@ fn cells(transport: Transport) -> Vec<Cell> {
             shapes.extend([0.0, SKEW].map(|zipf| (workload, zipf, clients)));
         }
     }
+    let batched = if transport == Transport::Tcp { shapes.clone() } else { Vec::new() };
     shapes.push((Workload::WriteOnly, SKEW, CROWD));
-    let cell = |(workload, zipf, (threads, depth))| Cell {
-        transport,
-        workload,
-        zipf,
-        threads,
-        depth,
-        rates: Vec::new(),
+    let cell = |batch| {
+        move |(workload, zipf, (threads, depth))| Cell {
+            transport,
+            workload,
+            zipf,
+            threads,
+            depth,
+            batch,
+            rates: Vec::new(),
+        }
     };
-    shapes.into_iter().map(cell).collect()
+    shapes.into_iter().map(cell(1)).chain(batched.into_iter().map(cell(BATCH))).collect()
 }
 
 /// Measures all cells of a transport, round by round, and checks the trees.

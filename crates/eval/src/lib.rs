@@ -45,6 +45,7 @@ pub(crate) use parsed_by_name;
 
 mod access;
 mod audit_report;
+mod batches;
 pub mod bench;
 pub mod cache_curve;
 pub mod check;

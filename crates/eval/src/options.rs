@@ -81,6 +81,9 @@ pub struct BenchOptions {
     pub threads: usize,
     /// Operations in flight on each thread.
     pub coroutines: usize,
+    /// Operations in each call of a client. From 2 on, each thread has one client that calls `get_many` or
+    /// `insert_many`. Then the workload must have gets alone or inserts alone, and no latency is measured.
+    pub batch: usize,
     /// How long to measure.
     pub length: Length,
     /// Bytes of index cache.
@@ -113,6 +116,7 @@ impl Default for BenchOptions {
             format: None,
             threads: cores(),
             coroutines: 1,
+            batch: 1,
             length: Length::Seconds(5.0),
             cache_bytes: 64 << 20,
             range_size: 100,
@@ -205,6 +209,7 @@ impl BenchOptions {
                 "only a simulated cluster has parameters: --cluster sim:",
             ));
         }
+        self.check_batch()?;
         if !(50..=100).contains(&self.fill) {
             return Err(BenchError::option("fill", "write a percentage from 50 to 100"));
         }
@@ -239,6 +244,20 @@ impl BenchOptions {
         let ranges = self.workload.has_ranges() && !self.cluster.as_deref().is_some_and(is_simulated);
         let last = if ranges { (0..self.keys).map(|index| keys.number(index)).max() } else { None };
         Ok(BenchPlan { keys, zipf, tree, url, least_bytes, last: last.unwrap_or(0) })
+    }
+
+    fn check_batch(&self) -> Result<(), BenchError> {
+        let refuse = |reason: &str| Err(BenchError::option("batch", reason));
+        match self.batch {
+            1 => Ok(()),
+            0 | 1_000_001.. => refuse("a batch has 1 to 1000000 operations"),
+            _ if self.coroutines > 1 => refuse("a thread with several operations in flight has no batches"),
+            _ if self.cluster.as_deref().is_some_and(is_simulated) => refuse("sim: has no batches"),
+            _ if self.removes > 0 || !self.workload.is_of_one_kind() => refuse(
+                "batches need a workload of gets alone or inserts alone: read-only, write-only, ycsb-c",
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Returns a generous limit on the new keys that a run may insert, including the warm-up.
@@ -309,6 +328,9 @@ mod tests {
             (BenchOptions { range_size: 0, ..good() }, "range-size", "1 to 1000000"),
             (BenchOptions { removes: 101, ..good() }, "removes", "more than 100"),
             (BenchOptions { fill: 49, ..good() }, "fill", "50 to 100"),
+            (BenchOptions { batch: 0, ..good() }, "batch", "1 to 1000000"),
+            (BenchOptions { batch: 8, ..good() }, "batch", "gets alone"),
+            (BenchOptions { batch: 8, coroutines: 2, ..good() }, "batch", "in flight"),
             (BenchOptions { keys: 0, ..good() }, "keys", "at least one"),
             (BenchOptions { keys: 70_000, key_size: 2, ..good() }, "keys", "65536"),
             (BenchOptions { key_size: 0, ..good() }, "key-size", "1 to 1024"),

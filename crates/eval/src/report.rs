@@ -62,6 +62,8 @@ pub struct Report {
     pub threads: usize,
     /// Operations in flight on each thread.
     pub coroutines: usize,
+    /// Operations in each call of a client.
+    pub batch: usize,
     /// Millions of operations per second, all clients together. A read-modify-write is one operation.
     pub throughput_mops: f64,
     /// Latencies by operation, of one operation in `latency_sample`.
@@ -153,6 +155,7 @@ impl Report {
             load_seconds: ratio(measured.load.as_secs_f64(), 1.0),
             threads: options.threads,
             coroutines: options.coroutines,
+            batch: options.batch,
             throughput_mops: ratio(recorder.operations as f64, elapsed.as_secs_f64() * 1e6),
             latency_us: percentiles(recorder),
             round_trips: kinds().map(|kind| (kind.name(), stats.kind(kind).round_trips())).collect(),
@@ -345,6 +348,7 @@ mod tests {
             "keys",
             "threads",
             "coroutines",
+            "batch",
             "throughput_mops",
             "latency_us",
             "round_trips",

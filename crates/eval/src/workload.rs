@@ -136,6 +136,11 @@ impl Workload {
         self.mix().range > 0
     }
 
+    /// Returns whether all operations are gets, or all are inserts and updates.
+    pub const fn is_of_one_kind(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::YcsbC | Self::WriteOnly)
+    }
+
     /// Returns whether it is one of the paper's mixes.
     pub const fn is_paper_s(self) -> bool {
         matches!(

@@ -34,6 +34,8 @@ pub struct Measurement {
     pub threads: usize,
     /// Operations in flight on each thread.
     pub coroutines: usize,
+    /// Operations in each call of a client ([`BenchOptions::batch`]).
+    pub batch: usize,
     /// How long to measure.
     pub length: Length,
     /// The seed for the actions of clients.
@@ -43,8 +45,8 @@ pub struct Measurement {
 impl Measurement {
     /// Returns the measurement that the options of a run describe.
     pub fn of(options: &BenchOptions) -> Self {
-        let &BenchOptions { workload, zipf, threads, coroutines, length, seed, .. } = options;
-        Self { workload, zipf, threads, coroutines, length, seed }
+        let &BenchOptions { workload, zipf, threads, coroutines, batch, length, seed, .. } = options;
+        Self { workload, zipf, threads, coroutines, batch, length, seed }
     }
 }
 
@@ -159,9 +161,9 @@ impl Loaded {
         measurement: &Measurement,
         progress: &dyn Fn(Progress),
     ) -> Result<Report, BenchError> {
-        let &Measurement { workload, zipf, threads, coroutines, length, seed } = measurement;
+        let &Measurement { workload, zipf, threads, coroutines, batch, length, seed } = measurement;
         let options =
-            BenchOptions { workload, zipf, threads, coroutines, length, seed, ..self.options.clone() };
+            BenchOptions { workload, zipf, threads, coroutines, batch, length, seed, ..self.options.clone() };
         let plan = options.plan()?;
         let known = Known { value_size: options.value_size, last: plan.last };
         let generators = generators(&options, &plan, self.first_new);
@@ -367,7 +369,7 @@ mod tests {
 
     fn write_only(threads: usize, coroutines: usize) -> Measurement {
         let (workload, length) = (Workload::WriteOnly, Length::Operations(3_000));
-        Measurement { workload, zipf: 0.99, threads, coroutines, length, seed: 1 }
+        Measurement { workload, zipf: 0.99, threads, coroutines, batch: 1, length, seed: 1 }
     }
 
     #[test]
@@ -385,6 +387,26 @@ mod tests {
         assert_eq!((tree.entries, tree.remove_new().expect("nothing to remove")), (KEYS, 0));
         let report = tree.measure(&write_only(2, 1), &|_| ()).expect("measured");
         assert!(report.entries > KEYS + 900);
+    }
+
+    #[test]
+    fn batches_do_the_same_work_and_check_every_answer() {
+        let mut tree = Loaded::new(&small(), &|_| ()).expect("loaded");
+        let writes = Measurement { batch: 100, ..write_only(2, 1) };
+        let report = tree.measure(&writes, &|_| ()).expect("measured");
+        assert_eq!((report.operations, report.batch), (3_000, 100));
+        assert!(report.entries > KEYS + 900 && report.latency_us.is_empty());
+        assert_eq!(tree.remove_new().expect("removed"), report.entries - KEYS);
+        let reads = Measurement { workload: Workload::ReadOnly, ..writes };
+        assert_eq!(tree.measure(&reads, &|_| ()).expect("measured").operations, 3_000);
+        // A key that is gone is a wrong answer.
+        let (index, mut key) = (0, vec![0; tree.keys.key_size()]);
+        tree.keys.write_key(index, &mut key);
+        tree.tree.client().and_then(|client| client.remove(&key)).expect("removed");
+        let error = tree.measure(&reads, &|_| ()).expect_err("the hottest key is gone");
+        assert!(matches!(error, BenchError::Wrong { index: 0, .. }), "{error}");
+        let mixed = Measurement { workload: Workload::WriteIntensive, ..writes };
+        assert_eq!(tree.measure(&mixed, &|_| ()).expect_err("refused").bad_option(), Some("batch"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One phase of a measurement: threads with their own clients, until time or operations run out.
 
+use crate::batches;
 use crate::drive::{Driver, Known, Limits, run_at_once, run_together};
 use crate::error::BenchError;
 use crate::options::{BenchOptions, Length, seconds};
@@ -54,7 +55,7 @@ pub(super) fn phase(
             let client = thread * options.coroutines + slot;
             operations.map_or(u64::MAX, |operations| share(operations, client, options.clients()))
         };
-        drive_thread(tree, known, &limits, generators, quota)
+        drive_thread(tree, known, &limits, generators, options.batch, quota)
     })?;
     merge(threads)
 }
@@ -85,6 +86,7 @@ fn drive_thread(
     known: Known,
     limits: &Limits<'_>,
     mut generators: Vec<Generator>,
+    batch: usize,
     quota: impl Fn(usize) -> u64,
 ) -> Result<OfThread, BenchError> {
     let failed = |error| BenchError::Operation { phase: limits.phase, error };
@@ -94,7 +96,12 @@ fn drive_thread(
     if let [generator] = &mut generators[..] {
         let client = tree.client().map_err(failed)?;
         began = Instant::now();
-        run_at_once(Driver::new(&client, limits, &recorder, generator, known).run(quota(0)))?;
+        if batch > 1 {
+            let recorder = &mut *recorder.borrow_mut();
+            batches::run(&client, limits, recorder, generator, known, (batch, quota(0)))?;
+        } else {
+            run_at_once(Driver::new(&client, limits, &recorder, generator, known).run(quota(0)))?;
+        }
         stats = client.stats();
     } else {
         let session = tree.session().map_err(failed)?;
