@@ -225,6 +225,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads, help_heading = "Run")]
     pub coroutines: usize,
 
+    /// Pass this many operations to each call of get_many or insert_many; the workload must have gets alone or
+    /// inserts alone, and no latency is measured
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
+    pub batch: usize,
+
     /// Measure for this many seconds, after loading and warming up
     #[arg(
         long,
@@ -241,8 +246,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Run")]
     pub ops: Option<u64>,
 
-    /// Run this many times and report the run of median throughput [default: 1; on sim: 3]. Each run has a new
-    /// tree, unless the workload adds and removes no keys
+    /// Run this many times and report the run of median throughput [default: 1; on sim: 3]. Each run has a
+    /// new tree, unless the workload adds and removes no keys
     #[arg(long, value_name = "N", value_parser = runs, help_heading = "Run")]
     pub runs: Option<usize>,
 
@@ -280,6 +285,7 @@ impl BenchArgs {
             format: self.format,
             threads: self.threads.unwrap_or_else(|| if is_simulated { simulated::THREADS } else { cores() }),
             coroutines: self.coroutines,
+            batch: self.batch,
             length: self.ops.map_or(Length::Seconds(self.seconds), Length::Operations),
             cache_bytes: self.cache,
             range_size: self.range_size,

@@ -73,7 +73,8 @@ mutants! {
                                              attached"
 
     ChildServerLost "child-server-lost" "a cached copy has its children's offsets without their servers"
-    StaleCopiesKept "stale-copies-kept" "a lookup that was led to a wrong node keeps the copies that led there"
+    StaleCopiesKept "stale-copies-kept" "a lookup that was led to a wrong node keeps the copies that led \
+                                         there"
     LearntMisplaced "learnt-misplaced" "a cached copy puts a separator that it learns before its left \
                                         neighbour"
 

@@ -3,9 +3,9 @@
 //! TCP. `scripts/transport-bench` starts the servers and then this program.
 //!
 //! Each transport has one cluster with two trees, one for each variant, loaded in bulk. A compute server of
-//! its own uses each tree. A measurement is a warm-up and then a fixed time, as in `sherman bench`. A third of
-//! the inserts put a new key. After each measurement its new keys are removed, so the trees keep their sizes.
-//! Leaves that have split stay as they are. At the end both trees are checked.
+//! its own uses each tree. A measurement is a warm-up and then a fixed time, as in `sherman bench`. A third
+//! of the inserts put a new key. After each measurement its new keys are removed, so the trees keep their
+//! sizes. Leaves that have split stay as they are. At the end both trees are checked.
 //!
 //! Both variants of a cell run directly after each other, and each round runs them in the other order. So a
 //! host that slows down slows both. The ratio of a cell is the median of its rounds' ratios.

@@ -11,8 +11,8 @@ use sherman::RawClient;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Runs batches of `batch` operations, at most `quota` operations together, until time runs out. All operations
-/// must be gets, or all must be inserts.
+/// Runs batches of `batch` operations, at most `quota` operations together, until time runs out. All
+/// operations must be gets, or all must be inserts.
 pub(crate) fn run(
     client: &RawClient,
     limits: &Limits<'_>,

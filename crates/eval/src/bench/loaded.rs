@@ -154,8 +154,8 @@ impl Loaded {
     /// Warms up and measures.
     ///
     /// # Errors
-    /// [`BenchError::bad_option`] distinguishes a measurement that is not possible from one that failed. After
-    /// one that failed, the tree may have keys that [`Loaded::remove_new`] does not know.
+    /// [`BenchError::bad_option`] distinguishes a measurement that is not possible from one that failed.
+    /// After one that failed, the tree may have keys that [`Loaded::remove_new`] does not know.
     pub fn measure(
         &mut self,
         measurement: &Measurement,
