@@ -29,6 +29,9 @@ pub struct OneKey {
     pub median: Duration,
     /// The longest duration of any operation.
     pub longest: Duration,
+    /// How many operations ended during the longest one. Many: others overtook it. Few: all of them waited,
+    /// for a thread that the operating system had stopped.
+    pub during_longest: u64,
 }
 
 /// An operation that was acknowledged. Times are nanoseconds since the beginning.
@@ -75,12 +78,17 @@ pub fn one_key(
     verify(&all, last)?;
     let mut times: Vec<u64> = all.iter().map(|one| one.ended - one.began).collect();
     times.sort_unstable();
+    let slowest = all.iter().max_by_key(|one| one.ended - one.began);
+    let during = |slow: &Acknowledged| {
+        all.iter().filter(|one| (slow.began..slow.ended).contains(&one.ended)).count() as u64
+    };
     let updates = all.iter().filter(|one| one.wrote.is_some()).count() as u64;
     Ok(OneKey {
         updates,
         gets: all.len() as u64 - updates,
         median: Duration::from_nanos(times.get(times.len() / 2).copied().unwrap_or(0)),
         longest: Duration::from_nanos(times.last().copied().unwrap_or(0)),
+        during_longest: slowest.map_or(0, during),
     })
 }
 
@@ -94,13 +102,15 @@ fn run(
 ) -> Result<Vec<Acknowledged>, Failure> {
     let mut running: Vec<Pin<Box<_>>> =
         (first..first + tasks).map(|number| Box::pin(task(session, number, start, time))).collect();
+    // Not joined before the last task ends: copying millions of results would delay the operations of the
+    // others, and count as their time.
     let mut all = Vec::new();
     session.run(std::future::poll_fn(|cx| {
         let mut failure = None;
         running.retain_mut(|task| match task.as_mut().poll(cx) {
             Poll::Pending => true,
             Poll::Ready(Ok(more)) => {
-                all.extend(more);
+                all.push(more);
                 false
             }
             Poll::Ready(Err(error)) => {
@@ -114,7 +124,7 @@ fn run(
             None => Poll::Pending,
         }
     }))?;
-    Ok(all)
+    Ok(all.into_iter().flatten().collect())
 }
 
 async fn task(
