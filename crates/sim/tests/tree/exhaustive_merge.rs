@@ -139,7 +139,7 @@ fn cast_as(
     let (worker, compute_tree, seen, scenario) =
         (compute.worker(), Arc::clone(&compute.tree), Rc::clone(seen), scenario.clone());
     let spawner = sim.spawner();
-    let endpoint = worker.endpoint().number();
+    let endpoint = worker.endpoint().inner().number();
     let task = async move {
         let tree = &*compute_tree;
         // A reader makes one attempt. A second attempt would be that of a later reader, and those are
