@@ -215,7 +215,7 @@ impl Endpoint for Scripted {
             if self.broken.borrow().contains_key(&copy) {
                 return Err(FabricError::Disconnected { server: copy });
             }
-            Ok(Response::TreeId { id: u32::from(copy) })
+            Ok(Response::Joined { client: ComputeId(copy) })
         }))
     }
 

@@ -87,8 +87,11 @@ fn a_lost_host_after_any_effect_loses_nothing_and_blocks_no_client() {
     assert!(visited > 0 && visited * 100 >= points * 95, "{visited} of {points} points were visited");
 }
 
-/// Searches a bug. Returns the property that shows it and the number of schedules.
-fn hunt(hunt: Hunt, most: u64) -> Option<(Property, u64)> {
+/// The property that shows a bug, and the number of schedules until then.
+type Caught = Option<(Property, u64)>;
+
+/// Searches a bug.
+fn hunt(hunt: Hunt, most: u64) -> Caught {
     let mut explorer = hunt.explorer();
     (0..most).find_map(|seed| Some((explorer.run(seed).violation?.property, seed + 1)))
 }
@@ -96,7 +99,7 @@ fn hunt(hunt: Hunt, most: u64) -> Option<(Property, u64)> {
 #[test]
 fn every_planted_bug_of_endpoint_and_control_is_found() {
     let (endpoint, control) = (Mutant::ALL, Breach::OF_REPLICATION);
-    let found: Mutex<Vec<(String, Option<(Property, u64)>)>> = Mutex::default();
+    let found: Mutex<Vec<(String, Caught)>> = Mutex::default();
     let most = if support::runs_in_full() { MOST } else { MOST / 8 };
     on_two_threads(endpoint.len() + control.len(), |number| {
         let scenarios = Hunt::everywhere().with_replicas();
