@@ -281,9 +281,15 @@ fn calls_go_to_the_primary_or_to_control() {
     let endpoint = replicated();
     let mut cx = Context::from_waker(Waker::noop());
     let ticket = endpoint.call(Peer::Volume(1), Request::Usage);
-    assert_eq!(endpoint.poll_call(ticket, &mut cx), Poll::Ready(Ok(Response::Joined { client: ComputeId(2) })));
+    assert_eq!(
+        endpoint.poll_call(ticket, &mut cx),
+        Poll::Ready(Ok(Response::Joined { client: ComputeId(2) }))
+    );
     let ticket = endpoint.call(Peer::Control, Request::Renew);
-    assert_eq!(endpoint.poll_call(ticket, &mut cx), Poll::Ready(Ok(Response::Joined { client: ComputeId(0) })));
+    assert_eq!(
+        endpoint.poll_call(ticket, &mut cx),
+        Poll::Ready(Ok(Response::Joined { client: ComputeId(0) }))
+    );
     endpoint.inner().broken.borrow_mut().insert(2, false);
     let ticket = endpoint.call(Peer::Volume(1), Request::Usage);
     assert_eq!(
