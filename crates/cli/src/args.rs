@@ -225,8 +225,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads, help_heading = "Run")]
     pub coroutines: usize,
 
-    /// Pass this many operations to each call of get_many or insert_many; the workload must have gets alone or
-    /// inserts alone, and no latency is measured
+    /// Pass this many operations to each call of get_many or insert_many; the workload must have gets alone
+    /// or inserts alone, and no latency is measured
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
     pub batch: usize,
 
@@ -316,10 +316,10 @@ mod tests {
     }
 
     /// The first words that the help of a command or an option may have. Add verbs, not nouns.
-    const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count Create \
-        Declare Divide Do Draw Drop Dump End Fill Get Give Hand Keep Let List Listen Load Log Look Measure \
-        Name Omit Place Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set Share Show Skip \
-        Start Stop Treat Use Verify Walk Write";
+    const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count \
+        Create Declare Divide Do Draw Drop Dump End Fill Get Give Hand Keep Let List Listen Load Log Look \
+        Measure Name Omit Pass Place Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set \
+        Share Show Skip Start Stop Treat Use Verify Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {
         let help = help.map(ToString::to_string).unwrap_or_default();

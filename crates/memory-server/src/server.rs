@@ -166,8 +166,8 @@ impl MemoryServer {
         Ok(Self { superblock, chunks, spans, clients, cluster, root, reaped: Vec::new() })
     }
 
-    /// Opens the memory of a copy that becomes the primary of its volume. Clients and the former primary's CPU
-    /// wrote hints of spans in different orders here, so a hint may be missing: all are set.
+    /// Opens the memory of a copy that becomes the primary of its volume. Clients and the former primary's
+    /// CPU wrote hints of spans in different orders here, so a hint may be missing: all are set.
     pub fn promote(memory: &dyn Memory) -> Result<Self, OpenError> {
         let server = Self::open(memory)?;
         server.spans.hint_all(memory, server.geometry());

@@ -1,8 +1,8 @@
 //! What became of a change whose list failed, by the table that followed (rule E3).
 //!
-//! The identity of the client has ended in order: its lease never ran out, and no list of it is in flight to a
-//! copy that the new table names. Its recoverers make all copies agree with the new primary. So the new primary
-//! decides.
+//! The identity of the client has ended in order: its lease never ran out, and no list of it is in flight to
+//! a copy that the new table names. Its recoverers make all copies agree with the new primary. So the new
+//! primary decides.
 
 use crate::table::{VolumeEntry, VolumeTable};
 use sherman_fabric::{Progress, Role};

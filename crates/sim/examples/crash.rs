@@ -4,8 +4,8 @@
 //! - `crash PLOT HEIGHT SETUP` enumerates one of them.
 //! - `crash PLOT HEIGHT SETUP SEED POINT` prints one schedule of it, event by event.
 //!
-//! SETUP is an index into the list of setups. `BLOW=n` gives volumes two copies, and loses a host at each point.
-//! `n` is an index into [`Blow::of_hosts`].
+//! SETUP is an index into the list of setups. `BLOW=n` gives volumes two copies, and loses a host at each
+//! point. `n` is an index into [`Blow::of_hosts`].
 
 use sherman_sim::Atlas;
 use sherman_sim::tree::crash::{Blow, CrashCase, Enumerated, Setup, VictimOp};

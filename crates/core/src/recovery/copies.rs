@@ -13,7 +13,8 @@
 //!    record was. From now on the primary by itself can be recovered, whatever happens to the backup.
 //! 2. **Spans.** The primary gets the nodes that the member made and that no client can reach there.
 //! 3. **Pieces.** Every change of several lines is in a record, so its bytes are written to both copies.
-//! 4. **Lanes.** What is left differs by single lines, under the lanes that the members hold: they are copied.
+//! 4. **Lanes.** What is left differs by single lines, under the lanes that the members hold: they are
+//!    copied.
 //! 5. **Root words**, by CAS.
 //!
 //! Then both copies are equal, and the records are replayed on both together: nothing is judged before that

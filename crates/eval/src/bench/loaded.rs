@@ -251,7 +251,8 @@ impl Loaded {
     /// Checks the tree's invariants and number of entries.
     ///
     /// # Errors
-    /// Fails if the tree is damaged, has other entries than the answers to its clients say, or cannot be read.
+    /// Fails if the tree is damaged, has other entries than the answers to its clients say, or cannot be
+    /// read.
     pub fn check(&self) -> Result<(), BenchError> {
         let check = self.tree.check().map_err(failed)?;
         if let Some(first) = check.broken.first() {

@@ -1,8 +1,8 @@
 //! Other policies of eviction, on the lookups that the index cache answered. They show what the choice of
 //! victims is worth.
 //!
-//! A policy holds as many parents of leaves as the cache held, and sees the same lookups. It has only this one
-//! level: copies of upper levels are few and rarely evicted.
+//! A policy holds as many parents of leaves as the cache held, and sees the same lookups. It has only this
+//! one level: copies of upper levels are few and rarely evicted.
 
 use fastrand::Rng;
 use std::collections::BTreeMap;

@@ -230,8 +230,9 @@ fn prepare(job: &TreeJob, keys: Keys) -> Result<Stage, BenchError> {
 /// What decides where the leaves of a loaded tree begin.
 type LeavesOf = (Keys, usize, usize, u32);
 
-/// Returns where leaves begin, as far as earlier experiments of this process know. They know it if they loaded
-/// the same tree, and then this experiment takes half the time or less. The process remembers one tree.
+/// Returns where leaves begin, as far as earlier experiments of this process know. They know it if they
+/// loaded the same tree, and then this experiment takes half the time or less. The process remembers one
+/// tree.
 fn starts(job: &TreeJob, keys: Keys) -> Arc<LeafStarts> {
     static KNOWN: Mutex<Option<(LeavesOf, Arc<LeafStarts>)>> = Mutex::new(None);
     if job.variant.format() != Format::LineHashed {

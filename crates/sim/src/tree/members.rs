@@ -28,7 +28,8 @@ const REJOINS: u32 = 2;
 const MOST_REJOINS: u32 = 4;
 /// Interval in nanoseconds at which a leaving keeper checks whether the recoverer has ended.
 const NAP: u64 = 2_000;
-/// How many naps a client waits for a cluster that lets it join again, or for its former identity to be quiet.
+/// How many naps a client waits for a cluster that lets it join again, or for its former identity to be
+/// quiet.
 const MOST_NAPS: u32 = 2_000;
 
 /// All compute servers and clients of a schedule.

@@ -57,8 +57,8 @@ impl Shape {
 /// ones are 2^48 farther: cut to six bytes, their distances from a fence would be those of the former.
 pub(super) const NEAR: u64 = 10;
 
-/// Ids of a cluster with replication: every loss of a host ends every identity, and each thread joins again as
-/// a compute server of its own.
+/// Ids of a cluster with replication: every loss of a host ends every identity, and each thread joins again
+/// as a compute server of its own.
 const MEMBERS_OF_REPLICAS: u32 = 31;
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
