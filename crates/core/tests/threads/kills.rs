@@ -317,10 +317,10 @@ impl WriterSlot {
         let op = worker.op();
         let outcome = block_on(worker.endpoint(), async {
             match wanted {
-                _ if what == 9 => op.get(tree, &key, &mut found).await,
+                _ if what == 9 => crate::get(&op, tree, &key, &mut found).await,
                 Some(number) => {
                     let value = value(number, SPECS[at].1.value_len as usize);
-                    op.insert(tree, &key, &value, &mut found).await
+                    crate::insert(&op, tree, &key, &value, &mut found).await
                 }
                 None => op.remove(tree, &key, &mut found).await,
             }

@@ -123,7 +123,7 @@ impl Thread {
         let put = value(len, number, fresh);
         let less = self.dice.below(10) < shrink;
         let there = match self.dice.below(8) {
-            0..=1 => self.run(async |op| op.get(&tree, &key, &mut out).await, false),
+            0..=1 => self.run(async |op| crate::get(op, &tree, &key, &mut out).await, false),
             2 => {
                 let expected =
                     if self.dice.one_in(4) { None } else { known.map(|tag| value(len, number, tag)) };
@@ -152,7 +152,7 @@ impl Thread {
                 there
             }
             _ => {
-                let there = self.run(async |op| op.insert(&tree, &key, &put, &mut out).await, false);
+                let there = self.run(async |op| crate::insert(op, &tree, &key, &put, &mut out).await, false);
                 self.know(number, Some(fresh));
                 there
             }
@@ -177,9 +177,9 @@ impl Thread {
         let mut out = Vec::new();
         let less = self.dice.below(10) < shrink;
         let there = match self.dice.below(6) {
-            0 => self.run(async |op| op.get(&tree, &key, &mut out).await, false),
+            0 => self.run(async |op| crate::get(op, &tree, &key, &mut out).await, false),
             1 => {
-                let there = self.run(async |op| op.get(&tree, &key, &mut out).await, false);
+                let there = self.run(async |op| crate::get(op, &tree, &key, &mut out).await, false);
                 let expected = there.then(|| out.clone());
                 let new = (!less).then_some(put.as_slice());
                 let ended = self.run(
@@ -204,7 +204,7 @@ impl Thread {
                 there
             }
             _ => {
-                let there = self.run(async |op| op.insert(&tree, &key, &put, &mut out).await, false);
+                let there = self.run(async |op| crate::insert(op, &tree, &key, &put, &mut out).await, false);
                 self.out.enter(number, i64::from(!there));
                 there
             }
@@ -221,7 +221,7 @@ impl Thread {
         let key = Self::keys(&tree, WIDE).key(number);
         let len = tree.shape().leaf.payload_len();
         let mut found = Vec::new();
-        let mut there = self.run(async |op| op.get(&tree, &key, &mut found).await, false);
+        let mut there = self.run(async |op| crate::get(op, &tree, &key, &mut found).await, false);
         loop {
             let expected = there.then(|| found.clone());
             let next = expected.as_ref().map_or(1, |expected| tag(expected, number) + 1);
