@@ -12,9 +12,10 @@
 //! | held by the client | does not | the change did not happen |
 //!
 //! With replication a list for several copies says how far it got ([`FabricError::CopyFailed`]). If the table
-//! has changed since, that decides (rule E3, [`judge`]): the change happened if the new primary completed the
-//! list, and did not if no surviving copy was posted any of it. So the loss of one host leaves no doubt to a
-//! client that keeps its lease. On a promoted copy lanes say nothing: they were lost with the former primary.
+//! has changed since, that decides (rule E3, [`judge()`]): the change happened if the new primary completed
+//! the list, and did not if no surviving copy was posted any of it. So the loss of one host leaves no doubt to
+//! a client that keeps its lease. On a promoted copy lanes say nothing: they were lost with the former
+//! primary.
 //!
 //! The operation keeps what is needed for this as a [`Doubt`], and registers it with its compute server too.
 //! When the process has joined the cluster again, it passes the doubts of its former identity to

@@ -6,7 +6,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`table`] | [`VolumeTable`]: which copies a volume has, and which part each plays |
-//! | [`judge`] | what became of a change whose list failed, after the table has changed (rule E3) |
+//! | [`mod@judge`] | what became of a change whose list failed, after the table has changed (rule E3) |
 //! | [`endpoint`] | [`ReplicatedEndpoint`]: an endpoint for volumes over a backend's endpoint for copies |
 //!
 //! `docs/REPLICATION.md` has the rules that the code cites (T, I, L, W, R, E, X), and why they hold. In
