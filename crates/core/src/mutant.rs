@@ -159,10 +159,7 @@ mutants! {
     ClosedUsed "closed-used" "operations use a volume that is closed"
     CopiesNotCompared "copies-not-compared" "recovery does not compare the copies of what a dead client left"
     LeaseCheckedOnce "lease-checked-once" "a client looks at its lease once, not after each operation began"
-    AcknowledgedClosed "acknowledged-closed" "a change that survived its primary is acknowledged while the \
-                                              volume is closed"
     LostLanesBelieved "lost-lanes-believed" "recovery judges a split by the lanes of a promoted copy"
-    RootsNotCompared "roots-not-compared" "recovery does not compare the root words of copies"
     RecordsNotCopied "records-not-copied" "recovery does not give the primary the records that it lacks"
 }
 

@@ -315,7 +315,6 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Changes the primary's root word as the backup's was changed (X4).
     async fn level_root(&mut self, record: &Record) -> Result<(), Error> {
-        seam!(recovery::level_root());
         let words = match record.kind {
             RecordKind::Grow | RecordKind::Replace | RecordKind::Load | RecordKind::Drop => record.root,
             RecordKind::Image | RecordKind::Split | RecordKind::Merge => return Ok(()),

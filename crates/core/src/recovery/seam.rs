@@ -39,11 +39,6 @@ pub(super) fn level() -> Option<Result<(), Error>> {
     planted(Mutant::CopiesNotCompared).then_some(Ok(()))
 }
 
-/// Leaves the root words of copies as they are.
-pub(super) fn level_root() -> Option<Result<(), Error>> {
-    planted(Mutant::RootsNotCompared).then_some(Ok(()))
-}
-
 /// Leaves the primary without the records that it lacks.
 pub(super) fn copies_records() -> Option<bool> {
     planted(Mutant::RecordsNotCopied).then_some(false)

@@ -20,8 +20,3 @@ pub(super) fn look_until_open() -> Option<Result<(), Error>> {
 pub(super) fn lost_lanes() -> Option<bool> {
     planted(Mutant::LostLanesBelieved).then_some(false)
 }
-
-/// Whether a change may be acknowledged although volumes are closed.
-pub(crate) fn acknowledges_closed() -> Option<bool> {
-    planted(Mutant::AcknowledgedClosed).then_some(true)
-}

@@ -216,10 +216,9 @@ impl Hunt {
             Mutant::LeaseUnchecked
             | Mutant::LeaseCheckedOnce
             | Mutant::ClosedUsed
-            | Mutant::AcknowledgedClosed
             | Mutant::CopiesNotCompared => Self::everywhere().with_replicas(),
             // The client must die in the middle of a split or of a growth, or its host must.
-            Mutant::LostLanesBelieved | Mutant::RootsNotCompared | Mutant::RecordsNotCopied => {
+            Mutant::LostLanesBelieved | Mutant::RecordsNotCopied => {
                 Self { bend: churn, ..Self::everywhere().with_replicas() }
             }
             _ => lined,
