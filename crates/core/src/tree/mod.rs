@@ -248,7 +248,7 @@ impl<E: Endpoint> Worker<E> {
         Ok(tree)
     }
 
-    /// Lists every tree of the cluster. Costs one request, and a READ of each root word: it says whether the
+    /// Lists every tree of the cluster. Costs two requests, and a READ of each root word: it says whether the
     /// tree has ended. A tree whose root word is lost with its volume is listed.
     pub async fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
         let mut listed = Vec::new();
@@ -257,6 +257,10 @@ impl<E: Endpoint> Worker<E> {
                 listed.push(info);
             }
         }
+        // The place of a word may have passed to another tree before it was read. A tree that is still listed
+        // had its place then.
+        let still = self.op().call(Peer::Control, calls::ListTrees).await?;
+        listed.retain(|info| still.iter().any(|other| other.id == info.id));
         Ok(listed)
     }
 
@@ -375,6 +379,15 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
+    /// Whether the catalog lists this very tree under its name.
+    async fn is_listed(&self, info: &TreeInfo) -> Result<bool, Error> {
+        match self.op().call(Peer::Control, calls::OpenTree { name: info.name.clone() }).await {
+            Ok(found) => Ok(found.info.id == info.id),
+            Err(FabricError::Refused(Refusal::NoSuchTree { .. })) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Makes sure that the tree has a root: gives it its first leaf, at `place` if that is given, unless a
     /// client has done so (I53). Returns false if the tree has ended.
     async fn has_root(&self, tree: &TreeState, mut place: Option<NodePlace>) -> Result<bool, Error> {
@@ -385,7 +398,12 @@ impl<E: Endpoint> Worker<E> {
                 if let Some(NodePlace { address, version, .. }) = place {
                     self.compute.alloc.give_back(class, address, version);
                 }
-                return state.map(|(_, state)| state != RootState::Ended);
+                return match state?.1 {
+                    // The catalog decides: the place may belong to another tree by now. A tree that is still
+                    // listed had the place when the word was read.
+                    RootState::Root(_) => self.is_listed(&tree.info).await,
+                    state => Ok(state != RootState::Ended),
+                };
             };
             let place = match place.take() {
                 Some(place) => place,

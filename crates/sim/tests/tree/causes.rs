@@ -60,13 +60,14 @@ fn every_cause_of_a_retry_occurs_in_schedules_with_crashes() {
     let usual = explore("causes", 40 << 32, 6_400, || Hunt::everywhere().with_crashes().explorer());
     let crowd = explore("causes, a crowd", 41 << 32, 256, crowd);
     let tight = explore("causes, little memory", 43 << 32, 2_048, tight);
+    let lost = explore("causes, lost hosts", 44 << 32, 640, || Hunt::everywhere().with_replicas().explorer());
     // These readers may get wrong answers, which another test covers.
     let timed = explore("causes, timed READs", 42 << 32, 640, timed);
-    for explored in [&usual, &crowd, &tight] {
+    for explored in [&usual, &crowd, &tight, &lost] {
         assert!(explored.violations.is_empty(), "{}", explored.violations[0]);
     }
     let mut causes = Causes::default();
-    for explored in [&usual, &crowd, &tight, &timed] {
+    for explored in [&usual, &crowd, &tight, &timed, &lost] {
         causes.iter_mut().zip(explored.causes).for_each(|(sum, times)| *sum += times);
     }
     for cause in Cause::ALL {

@@ -133,7 +133,7 @@ impl Hunt {
                         (true, 3, 1, 2);
                     (scenario.loaded, scenario.operations) = (5, 12);
                 },
-                ..lined
+                ..lined.with_crashes()
             },
             // A client must die while it frees, loads or splits nodes of a dropped tree.
             Mutant::DropLeftFirst => Self {
