@@ -6,8 +6,8 @@
 //!     target/release/examples/op_cost update ours 20000 4000
 //! ```
 //! The arguments: `get`, `update`, `insert` (of new keys) or `range` (of 100 entries); `ours` or `stamped`,
-//! the format and the techniques; the keys to load; the operations. Divide what the profiler has collected by
-//! the number of operations.
+//! the format and the techniques; the keys to load; the operations. Without arguments it does as above.
+//! Divide what the profiler has collected by the number of operations.
 
 use sherman::{Client, Cluster, ClusterOptions, Error, Format, Techniques, TreeOptions};
 
@@ -40,8 +40,11 @@ fn work(client: &Client<u64, u64>, kind: &str, keys: u64, operations: u64) -> Re
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let [_, kind, variant, keys, operations] = &arguments[..] else {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        arguments = ["update", "ours", "20000", "4000"].map(str::to_owned).to_vec();
+    }
+    let [kind, variant, keys, operations] = &arguments[..] else {
         return Err("usage: op_cost get|update|insert|range ours|stamped KEYS OPERATIONS".into());
     };
     let (keys, operations) = (keys.parse()?, operations.parse()?);

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest number of schedules to search for a bug, as in `.ci/run`.
-const MOST: u64 = 20_000;
+const MOST: u64 = 100_000;
 /// The same in a plain `cargo test`, which finds `PLAIN_SHARE` percent of the bugs at least.
 const PLAIN_MOST: u64 = 400;
 const PLAIN_SHARE: usize = 60;
