@@ -199,6 +199,16 @@ impl ComputeServer {
         Ok(())
     }
 
+    /// Checks that a root word can be at `address`.
+    pub(crate) fn check_root_word(&self, address: GlobalAddress) -> Result<(), Error> {
+        let geometry = self.geometries.get(usize::from(address.server()));
+        // The geometry of a lost server is that of another one, whose root table has the same place.
+        if geometry.is_some_and(|geometry| geometry.is_root_word(address.offset())) {
+            return Ok(());
+        }
+        Err(Error::Corrupt { address, invariant: "I53: a catalog entry names a root word of a volume" })
+    }
+
     /// Whether a memory server's answer names memory that it has.
     pub(crate) fn is_memory(&self, server: u16, offset: u64, bytes: u64) -> bool {
         within(offset, bytes, self.memory_bytes(server))
@@ -337,7 +347,8 @@ fn check_server(
     }
     let fixed = |superblock: &Superblock| {
         let geometry = &superblock.geometry;
-        (geometry.lock, geometry.redo_slot_bytes, geometry.chunk_bytes, geometry.lease_nanos)
+        let roots = (geometry.root_offset, geometry.catalog_capacity);
+        (geometry.lock, roots, geometry.redo_slot_bytes, geometry.chunk_bytes, geometry.lease_nanos)
     };
     if fixed(found) != fixed(first) {
         return Err(Error::Unsupported { what: "memory servers with different geometries" });

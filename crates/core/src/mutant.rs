@@ -144,6 +144,7 @@ mutants! {
     StaleVerdict "stale-verdict" "a recovery uses a verdict that is older than another recovery of the same \
                                   member"
     DropWithoutLane "drop-without-lane" "a drop replaces the root word without holding the root's lane"
+    RootOverRoot "root-over-root" "a client gives a new tree its first leaf whatever the root word holds"
     LoadClears "load-clears" "a bulk load clears the leaves of a tree that it found empty a moment before"
     ExpiredUnnoticed "expired-unnoticed" "no client recovers members that others wait for or whose lease \
                                           expired"

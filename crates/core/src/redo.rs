@@ -401,7 +401,8 @@ mod tests {
 
     fn record() -> Record {
         let spec = TreeSpec { format: 1, key_len: 8, value_len: 9, leaf_bytes: 1024, internal_bytes: 2048 };
-        let tree = TreeInfo { id: 77, name: "t".to_owned(), spec, types: None, root_word: 0 };
+        let tree =
+            TreeInfo { id: 77, name: "t".to_owned(), spec, types: None, root_word: GlobalAddress::NULL };
         Record {
             made: GlobalAddress::new(1, 4096),
             made_version: 7,

@@ -104,9 +104,8 @@ calls! {
     FreeSpans { spans: Vec<(u64, bool)> } -> () = Response::Done => ();
     SpansOf { client: ComputeId, from: u64 } -> Vec<Span> = Response::Spans(spans) => spans;
     RedoArea -> Extent = Response::RedoArea(area) => area;
-    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes>, id: u32, root: u64 } -> CatalogReply
+    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes> } -> CatalogReply
         = Response::Tree(tree) => tree;
-    NewTreeId -> u32 = Response::TreeId { id } => id;
     OpenTree { name: String } -> CatalogReply = Response::Tree(tree) => tree;
     ListTrees -> Vec<TreeInfo> = Response::Trees(trees) => trees;
     DropTree { name: String, id: u32 } -> () = Response::Done => ();

@@ -6,6 +6,7 @@
 //! [`Request`] and [`Response`] are the words of the wire. [`calls`](crate::calls) pairs each request with
 //! the type of its reply.
 
+use crate::address::GlobalAddress;
 use crate::stats::ServerStats;
 use crate::tree_types::TreeTypes;
 use std::fmt;
@@ -30,7 +31,7 @@ impl fmt::Display for ComputeId {
 pub enum Peer {
     /// The control state of the cluster: members, leases, the catalog and the table of servers.
     Control,
-    /// A volume: the memory that the server number of a [`GlobalAddress`](crate::GlobalAddress) names.
+    /// A volume: the memory that the server number of a [`GlobalAddress`] names.
     Volume(u16),
 }
 
@@ -93,8 +94,8 @@ pub struct TreeInfo {
     pub spec: TreeSpec,
     /// The types of its keys and values. `None` if its creator gave none.
     pub types: Option<TreeTypes>,
-    /// The root word's offset in server 0's host memory.
-    pub root_word: u64,
+    /// The address of its root word, in the root table of a volume.
+    pub root_word: GlobalAddress,
 }
 
 /// A control request.
@@ -138,37 +139,29 @@ pub enum Request {
     /// To a volume: get the sender's redo area there. The first request makes it. The answer is
     /// [`Response::RedoArea`].
     RedoArea,
-    /// To control: register a tree whose root leaf is already written. The answer is [`Response::Tree`]. If
-    /// the name is taken, it names the existing tree and has `created: false`. A tree whose root word is null
-    /// no longer has its name, so the client that began to drop it need not come back.
+    /// To control: register a tree, under an id that is never issued again. The answer is [`Response::Tree`].
+    /// If the name is taken, it names the existing tree and has `created: false`. The tree is empty, and its
+    /// root word does not lead to a node yet: the first client that needs a root makes it (I53).
     CreateTree {
         /// Name, 1..=128 bytes of UTF-8.
         name: String,
         /// Shape.
         spec: TreeSpec,
-        /// The types of its keys and values, if the catalog should keep them. No server compares them.
+        /// The types of its keys and values, if the catalog should keep them. Control does not compare them.
         types: Option<TreeTypes>,
-        /// The id that every node of the tree carries, from [`Request::NewTreeId`].
-        id: u32,
-        /// The first root word.
-        root: u64,
     },
-    /// To control: issue an id for a tree about to be created. It is never issued again. The answer is
-    /// [`Response::TreeId`].
-    NewTreeId,
-    /// To control: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`] if there is
-    /// none or its root word is null.
+    /// To control: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`]. Control does
+    /// not know the root word. The sender reads there whether the tree has ended.
     OpenTree {
         /// The tree's name.
         name: String,
     },
-    /// To control: list all trees whose root word is not null.
+    /// To control: list all trees, also those that have ended.
     ListTrees,
-    /// To control: forget a tree after the sender has replaced its root word by null, by CAS. The sender
-    /// frees the nodes after the answer. The answer is [`Response::Done`], or [`Refusal::BadRequest`] if the
-    /// root word is not null. If no tree has this name and id, the answer is [`Refusal::NoSuchTree`]. The
-    /// client that nulled the root word may take that as done, because a [`Request::CreateTree`] may have
-    /// finished the drop.
+    /// To control: forget a tree that has ended: its root word says so, permanently (I54). Any client that
+    /// has read this may send it. The client that drops the tree frees the nodes after the answer. If no tree
+    /// has this name and id, the answer is [`Refusal::NoSuchTree`]. The sender may take that as done, because
+    /// another client may have sent it first.
     DropTree {
         /// The tree's name.
         name: String,
@@ -429,11 +422,6 @@ pub enum Response {
     Spans(Vec<Span>),
     /// A redo area.
     RedoArea(Extent),
-    /// A new tree id.
-    TreeId {
-        /// The id.
-        id: u32,
-    },
     /// A tree.
     Tree(CatalogReply),
     /// All trees, by name.

@@ -177,6 +177,7 @@ impl Fixture {
         } else {
             source.u64() >> (level & 0x30)
         };
-        self.cluster.memory(0).expect("server 0").store_u64(Space::Host, self.tree.info().root_word, bits);
+        let at = self.tree.info().root_word;
+        self.cluster.memory(at.server()).expect("its volume").store_u64(Space::Host, at.offset(), bits);
     }
 }

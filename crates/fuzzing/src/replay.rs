@@ -113,8 +113,8 @@ fn plausible(fixture: &Fixture, dead: ComputeId, source: &mut Source<'_>) -> Rec
     };
     let version = |image: &[u8]| u16::from_le_bytes([image[12], image[13]]);
     let (node_image, made_image) = (image(node), image(made));
-    let root =
-        fixture.cluster.memory(0).expect("server 0").load_u64(Space::Host, fixture.tree.info().root_word);
+    let at = fixture.tree.info().root_word;
+    let root = fixture.cluster.memory(at.server()).expect("its volume").load_u64(Space::Host, at.offset());
     let kind = redo::KINDS[usize::from(what) % redo::KINDS.len()];
     let pieces = match source.byte() % 4 {
         0 => Vec::new(),

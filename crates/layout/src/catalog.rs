@@ -1,10 +1,11 @@
-//! An entry of the catalog, on server 0: the root word, the id, the shape, the name and the types of a tree.
+//! An entry of the catalog, on server 0: the address of the root word, the id, the shape, the name and the
+//! types of a tree.
 
 use crate::bytes::{LINE, get_u16, get_u32, get_u64, put};
 use crate::geometry::CATALOG_ENTRY_BYTES;
-use sherman_fabric::TreeTypes;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
 use sherman_fabric::tree_types::TYPE_NAME_BYTES_MAX;
+use sherman_fabric::{GlobalAddress, TreeTypes};
 use twox_hash::XxHash3_64;
 
 /// The longest name in bytes.
@@ -12,7 +13,7 @@ pub const NAME_BYTES_MAX: usize = 128;
 
 /// Bytes of an entry.
 pub const ENTRY: usize = CATALOG_ENTRY_BYTES as usize;
-const AT_ROOT: usize = 0;
+const AT_ROOT_WORD: usize = 0;
 /// Offset of the word with the id. An entry exists while the id is not 0.
 pub const AT_ID: usize = 8;
 const AT_NAME_LEN: usize = 12;
@@ -29,25 +30,24 @@ pub const AT_NAME: usize = 64;
 const AT_KEY_TYPE: usize = 192;
 const AT_VALUE_TYPE: usize = 224;
 
-const _: () = assert!(AT_ROOT == 0 && AT_ID.is_multiple_of(8) && AT_NAME_LEN + 2 <= AT_ID + 8);
+const _: () = assert!(AT_ROOT_WORD + 8 <= AT_ID && AT_ID.is_multiple_of(8) && AT_NAME_LEN + 2 <= AT_ID + 8);
 const _: () = assert!(AT_INTERNAL_BYTES + 4 <= AT_CHECKSUM && AT_CHECKSUM + 8 == LINE as usize);
 const _: () = assert!(AT_NAME + NAME_BYTES_MAX <= AT_KEY_TYPE);
 const _: () = assert!(AT_KEY_TYPE + 1 + TYPE_NAME_BYTES_MAX <= AT_VALUE_TYPE);
 const _: () = assert!(AT_VALUE_TYPE + 1 + TYPE_NAME_BYTES_MAX <= ENTRY);
 
-/// The checksum over everything but the root word and the checksum itself.
+/// The checksum over everything but the checksum itself.
 fn checksum(entry: &[u8; ENTRY]) -> u64 {
     let mut copy = *entry;
-    put(&mut copy, AT_ROOT, [0; 8]);
     put(&mut copy, AT_CHECKSUM, [0; 8]);
     XxHash3_64::oneshot(&copy)
 }
 
-/// The entry of a tree whose root word holds `root`.
-pub fn encode(info: &TreeInfo, root: u64) -> [u8; ENTRY] {
+/// The entry of a tree.
+pub fn encode(info: &TreeInfo) -> [u8; ENTRY] {
     let mut entry = [0; ENTRY];
     let name = info.name.as_bytes();
-    put(&mut entry, AT_ROOT, root.to_le_bytes());
+    put(&mut entry, AT_ROOT_WORD, info.root_word.to_bits().to_le_bytes());
     put(&mut entry, AT_ID, info.id.to_le_bytes());
     put(&mut entry, AT_NAME_LEN, (name.len() as u16).to_le_bytes());
     put(&mut entry, AT_FORMAT, [info.spec.format]);
@@ -67,8 +67,8 @@ pub fn encode(info: &TreeInfo, root: u64) -> [u8; ENTRY] {
     entry
 }
 
-/// The tree in an entry whose root word lies at `root_word`; `None` if the entry is empty.
-pub fn decode(entry: &[u8; ENTRY], root_word: u64) -> Result<Option<TreeInfo>, &'static str> {
+/// The tree in an entry; `None` if the entry is empty.
+pub fn decode(entry: &[u8; ENTRY]) -> Result<Option<TreeInfo>, &'static str> {
     let id = get_u32(entry, AT_ID);
     if id == 0 {
         return Ok(None);
@@ -86,6 +86,7 @@ pub fn decode(entry: &[u8; ENTRY], root_word: u64) -> Result<Option<TreeInfo>, &
         internal_bytes: get_u32(entry, AT_INTERNAL_BYTES),
     };
     let types = decode_types(entry).ok_or("has an invalid type name")?;
+    let root_word = GlobalAddress::from_bits(get_u64(entry, AT_ROOT_WORD));
     Ok(Some(TreeInfo { id, name: name.to_owned(), spec, types, root_word }))
 }
 
@@ -107,21 +108,21 @@ mod tests {
 
     const SPEC: TreeSpec =
         TreeSpec { format: 2, key_len: 8, value_len: 16, leaf_bytes: 1024, internal_bytes: 512 };
-    const ROOT: u64 = 0x0001_0000_0000_2a40;
+    const ROOT_WORD: GlobalAddress = GlobalAddress::from_bits(0x0001_0000_0000_2a40);
 
     fn info(types: Option<TreeTypes>) -> TreeInfo {
-        TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, types, root_word: 0 }
+        TreeInfo { id: 7, name: "orders".to_owned(), spec: SPEC, types, root_word: ROOT_WORD }
     }
 
     #[track_caller]
     fn assert_golden(info: TreeInfo, golden: &str) {
-        let image = encode(&info, ROOT);
+        let image = encode(&info);
         let mut rows = image.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<String>());
         for row in golden.lines() {
             assert_eq!(rows.next().as_deref(), Some(row));
         }
         assert_eq!(rows.next(), None);
-        assert_eq!(decode(&image, 0), Ok(Some(info)));
+        assert_eq!(decode(&image), Ok(Some(info)));
     }
 
     #[test]
@@ -142,18 +143,18 @@ mod tests {
         for (key, value) in names.iter().flat_map(|key| names.map(|value| (key, value))) {
             let types = TreeTypes::new(key, value);
             assert!(types.is_some());
-            assert_eq!(decode(&encode(&info(types), ROOT), 0), Ok(Some(info(types))));
+            assert_eq!(decode(&encode(&info(types))), Ok(Some(info(types))));
         }
     }
 
     #[test]
     fn an_entry_with_an_invalid_type_name_is_refused() {
         let with = |at: usize, byte: u8| {
-            let mut entry = encode(&info(TreeTypes::new("u64", "i64")), ROOT);
+            let mut entry = encode(&info(TreeTypes::new("u64", "i64")));
             entry[at] = byte;
             let sum = checksum(&entry);
             put(&mut entry, AT_CHECKSUM, sum.to_le_bytes());
-            decode(&entry, 0)
+            decode(&entry)
         };
         for at in [AT_KEY_TYPE, AT_VALUE_TYPE] {
             for (what, at, byte) in [
@@ -174,7 +175,7 @@ mod tests {
         let info = info(TreeTypes::new("u64", "i64"));
         let (mut taken, mut refused) = (0, 0);
         for round in 0..200_000 {
-            let mut entry = encode(&info, ROOT);
+            let mut entry = encode(&info);
             let from = if round % 2 == 0 { 0 } else { rng.usize(..ENTRY) };
             rng.fill(&mut entry[from..]);
             if round % 4 == 1 {
@@ -186,10 +187,10 @@ mod tests {
             }
             let sum = checksum(&entry);
             put(&mut entry, AT_CHECKSUM, sum.to_le_bytes());
-            match decode(&entry, 0) {
+            match decode(&entry) {
                 Ok(Some(info)) => {
                     taken += 1;
-                    assert_eq!(decode(&encode(&info, ROOT), 0), Ok(Some(info)));
+                    assert_eq!(decode(&encode(&info)), Ok(Some(info)));
                 }
                 Ok(None) => {}
                 Err(_) => refused += 1,

@@ -211,6 +211,7 @@ impl FormatOptions {
             chunks: 0,
             redo_slot_bytes: self.redo_slot_bytes,
             redo_area_bytes: self.redo_area_bytes,
+            root_offset: 0,
             member_offset: 0,
             member_capacity: self.member_capacity,
             client_offset: 0,
@@ -228,6 +229,8 @@ impl FormatOptions {
         if lock.space == Space::Host {
             geometry.lock.offset = cursor.take(lock.table_bytes());
         }
+        // Before all tables whose size may differ between servers.
+        geometry.root_offset = cursor.take(geometry.root_table_bytes());
         geometry.member_offset = cursor.take(geometry.member_table_bytes());
         geometry.client_offset = cursor.take(geometry.client_table_bytes());
         geometry.catalog_offset = cursor.take(geometry.catalog_bytes());

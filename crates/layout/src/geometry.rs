@@ -33,6 +33,8 @@ pub const CHUNK_ENTRY_BYTES: u64 = 8;
 pub const SPAN_ENTRY_BYTES: u64 = 2 * WORD;
 /// Bytes of a server table entry.
 pub const SERVER_ENTRY_BYTES: u64 = 16;
+/// Bytes of a root word.
+pub const ROOT_WORD_BYTES: u64 = WORD;
 /// Bytes of a catalog entry.
 pub const CATALOG_ENTRY_BYTES: u64 = 256;
 
@@ -127,6 +129,9 @@ pub struct Geometry {
     pub redo_slot_bytes: u32,
     /// Bytes of a client's redo area.
     pub redo_area_bytes: u64,
+    /// Where the root table begins: a word for each catalog entry, whichever volume has the root word of its
+    /// tree. The same on every volume of a cluster.
+    pub root_offset: u64,
     /// Where the member table begins. Kept on server 0, reserved elsewhere.
     pub member_offset: u64,
     /// The largest member id.
@@ -295,9 +300,22 @@ impl Geometry {
         self.catalog_offset + index as u64 * CATALOG_ENTRY_BYTES
     }
 
-    /// Where the root word of catalog entry `index` is (server 0): the entry's first word.
+    /// Where the root word of catalog entry `index` is, on the volume that has it.
     pub const fn root_word(&self, index: u32) -> u64 {
-        self.catalog_entry(index)
+        debug_assert!(index < self.catalog_capacity);
+        self.root_offset + index as u64 * ROOT_WORD_BYTES
+    }
+
+    /// Whether a root word can be at `offset`.
+    pub const fn is_root_word(&self, offset: u64) -> bool {
+        offset >= self.root_offset
+            && offset - self.root_offset < self.root_table_bytes()
+            && (offset - self.root_offset).is_multiple_of(ROOT_WORD_BYTES)
+    }
+
+    /// Bytes of the root table.
+    pub const fn root_table_bytes(&self) -> u64 {
+        self.catalog_capacity as u64 * ROOT_WORD_BYTES
     }
 
     /// Bytes of the member table: an entry per id, and one for id 0, which no client has.
@@ -383,6 +401,7 @@ impl Geometry {
             .ok_or("a region reaches outside the memory")?;
         let mut regions = [
             (self.lock.offset.max(if host_lanes == 0 { TABLES_OFFSET } else { 0 }), host_lanes),
+            (self.root_offset, self.root_table_bytes()),
             (self.member_offset, self.member_table_bytes()),
             (self.client_offset, self.client_table_bytes()),
             (self.chunk_table_offset, self.chunk_table_bytes()),

@@ -18,10 +18,10 @@ pub const SUPERBLOCK_BYTES: usize = 256;
 /// The first eight bytes.
 pub const MAGIC: [u8; 8] = *b"SHERMAN\0";
 /// The format version this crate reads and writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Feature bits that a reader must know or refuse.
 pub const REQUIRED_FEATURES: u64 = 0x0000_0000_ffff_ffff;
-/// Feature bits this crate knows. Format version 3 defines none.
+/// Feature bits this crate knows. Format version 4 defines none.
 pub const KNOWN_FEATURES: u64 = 0;
 
 const AT_MAGIC: usize = 0;
@@ -57,6 +57,7 @@ const AT_LOCK_SPACE: usize = 204;
 const AT_LANE_BITS: usize = 205;
 const AT_LANE_HASH: usize = 206;
 const AT_RELEASE: usize = 207;
+const AT_ROOT_OFFSET: usize = 208;
 
 const AT_CHECKSUM: usize = SUPERBLOCK_BYTES - 8;
 
@@ -67,7 +68,7 @@ const _: () = assert!(
 );
 const _: () = assert!(AT_SPAN_PLACES + 4 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_SERVER_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
-const _: () = assert!(AT_RELEASE < AT_CHECKSUM);
+const _: () = assert!(AT_RELEASE < AT_ROOT_OFFSET && AT_ROOT_OFFSET + 8 <= AT_CHECKSUM);
 
 /// The contents of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +222,7 @@ geometry! {
     chunks: get_u32 at AT_CHUNKS,
     redo_slot_bytes: get_u32 at AT_REDO_SLOT_BYTES,
     redo_area_bytes: get_u64 at AT_REDO_AREA_BYTES,
+    root_offset: get_u64 at AT_ROOT_OFFSET,
     member_offset: get_u64 at AT_MEMBER_OFFSET,
     member_capacity: get_u32 at AT_MEMBER_CAPACITY,
     client_offset: get_u64 at AT_CLIENT_OFFSET,
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_image_of_version_3_does_not_change() {
+    fn the_golden_image_of_version_4_does_not_change() {
         let row = |row: &[u8]| row.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let image: Vec<_> = sample().encode().chunks(16).map(row).collect();
         assert_eq!(image.join("\n"), include_str!("golden/superblock.hex").trim_end());
@@ -314,13 +316,13 @@ mod tests {
     #[test]
     fn another_version_is_named_even_if_its_checksum_is_elsewhere() {
         let mut bytes = sample().encode();
-        put(&mut bytes, AT_VERSION, 1u32.to_le_bytes());
-        let refused = Superblock::decode(&bytes).unwrap_err();
-        assert_eq!(refused, SuperblockError::VersionMismatch { found: 1, supported: 3 });
-        assert!(
-            refused.to_string().contains("format version 1; this build supports 3. Dump its trees"),
-            "{refused}"
-        );
+        for found in [1, 3] {
+            put(&mut bytes, AT_VERSION, u32::to_le_bytes(found));
+            let refused = Superblock::decode(&bytes).unwrap_err();
+            assert_eq!(refused, SuperblockError::VersionMismatch { found, supported: 4 });
+            let text = format!("format version {found}; this build supports 4. Dump its trees");
+            assert!(refused.to_string().contains(&text), "{refused}");
+        }
     }
 
     #[test]
@@ -351,6 +353,7 @@ mod tests {
             (AT_SERVERS, 4),
             (AT_SERVER_CAPACITY, 2),
             (AT_SERVER_OFFSET, 64),
+            (AT_ROOT_OFFSET, 65),
             (AT_LOCK_SPACE, 2),
             (AT_LANE_BITS, 32),
             (AT_LANE_HASH, 2),

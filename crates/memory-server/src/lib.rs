@@ -15,8 +15,8 @@
 //!   commits by one word; stores before that word are invisible without it.
 //! - **A chunk keeps its class permanently**, so that a stale pointer into it meets the node size and format
 //!   it expects.
-//! - **A root word belongs to the clients** once its tree exists. They change it by CAS, and a server's CPU
-//!   must not store to a word that NIC atomics work on.
+//! - **Root words belong to the clients.** They change them by CAS, and a server's CPU must not store to a
+//!   word that NIC atomics work on. Format zeroes them.
 //! - **A fenced client gets no answer but a refusal** (F6). The backend asks [`MemoryServer::is_fenced`] and
 //!   stops the client's verbs; this crate cannot do that half of a fence. Nor can it tell an id's holder from
 //!   its next one. When a member is retired, its fence is lifted here, and the backend continues to refuse

@@ -16,7 +16,7 @@ use roll::{LEASE, Roll};
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, Renewal, TreeInfo, TreeSpec, Usage, Verdict,
 };
-use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space, TreeTypes};
+use sherman_fabric::{ComputeId, GlobalAddress, Memory, Refusal, Request, Response, Space, TreeTypes};
 use sherman_layout::FormatOptions;
 use sherman_layout::testing::{VecMemory, small_options};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,17 +47,14 @@ struct Model {
     /// The members whose ids the server must have freed by itself in this step.
     reaped: Vec<ComputeId>,
     trees: BTreeMap<String, Known>,
-    /// Trees whose root word a client has made null, and whose entry may still be there.
-    ended: BTreeMap<String, Known>,
     ids: u32,
-    ids_used: BTreeSet<u32>,
 }
 
 /// The known facts of a tree.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Known {
     id: u32,
-    root_word: u64,
+    root_word: GlobalAddress,
 }
 
 impl Model {
@@ -121,11 +118,8 @@ impl Model {
                 full.then_some(Refusal::TooManyTrees)
             }
             Request::DropTree { name, id } => {
-                let has =
-                    |trees: &BTreeMap<String, Known>| trees.get(name).is_some_and(|tree| tree.id == *id);
-                let alive = Refusal::BadRequest { what: "the root word of the tree to drop is not null" };
-                let missing = Refusal::NoSuchTree { name: name.clone() };
-                (!has(&self.ended)).then_some(if has(&self.trees) { alive } else { missing })
+                let has = self.trees.get(name).is_some_and(|tree| tree.id == *id);
+                (!has).then(|| Refusal::NoSuchTree { name: name.clone() })
             }
             request => self.roll.refusal_for(from, request),
         }
@@ -211,14 +205,10 @@ impl Model {
             (Request::RedoArea, Response::RedoArea(Extent { offset, bytes })) => {
                 self.ground.learn_area(memory, from, offset, bytes);
             }
-            (Request::NewTreeId, Response::TreeId { id }) => {
-                assert!(id > self.ids);
-                self.ids = id;
-            }
-            (Request::CreateTree { name, id, .. }, Response::Tree(CatalogReply { info, created })) => {
+            (Request::CreateTree { name, .. }, Response::Tree(CatalogReply { info, created })) => {
                 assert_eq!(created, !self.trees.contains_key(name));
                 if created {
-                    self.learn_tree(memory, name, Known { id: *id, root_word: info.root_word });
+                    self.learn_tree(name, Known { id: info.id, root_word: info.root_word });
                 }
                 assert_eq!((&info.name, known(&info)), (name, self.trees[name]));
             }
@@ -229,7 +219,7 @@ impl Model {
                 assert!(trees.iter().map(|tree| (tree.name.clone(), known(tree))).eq(self.trees.clone()));
             }
             (Request::DropTree { name, id }, Response::Done) => {
-                assert_eq!(self.ended.remove(name).map(|tree| tree.id), Some(*id));
+                assert_eq!(self.trees.remove(name).map(|tree| tree.id), Some(*id));
             }
             (Request::Fence { client }, Response::Done) => {
                 self.fenced.insert(client.0);
@@ -254,24 +244,13 @@ impl Model {
         self.check_server(server, memory);
     }
 
-    /// Records a tree that was just created. It may reuse the entry of an ended tree, and then nothing of
-    /// that tree remains.
-    fn learn_tree(&mut self, memory: &VecMemory, name: &str, tree: Known) {
-        assert_eq!(memory.load_u64(Space::Host, tree.root_word), root_of(tree.id));
-        self.ended.retain(|ended, left| ended != name && left.root_word != tree.root_word);
-        assert!(self.ids_used.insert(tree.id));
+    /// Records a tree that was just created.
+    fn learn_tree(&mut self, name: &str, tree: Known) {
+        assert!(tree.id > self.ids, "an id is never issued again");
+        self.ids = tree.id;
         assert!(self.trees.values().all(|other| other.root_word != tree.root_word));
         self.trees.insert(name.to_owned(), tree);
-        assert!(self.trees.len() + self.ended.len() <= TREES);
-    }
-
-    /// Now and then lets a client end a tree by its root word, without a request to the server.
-    fn end_a_tree(&mut self, rng: &mut Rng, memory: &VecMemory) {
-        let name = rng.choice(self.trees.keys()).filter(|_| rng.u32(0..50) == 0).cloned();
-        if let Some((name, tree)) = name.and_then(|name| self.trees.remove_entry(&name)) {
-            memory.store_u64(Space::Host, tree.root_word, 0);
-            self.ended.insert(name, tree);
-        }
+        assert!(self.trees.len() <= TREES);
     }
 
     fn check_server(&self, server: &MemoryServer, memory: &VecMemory) {
@@ -342,15 +321,13 @@ impl Model {
             30..50 => Request::AllocSpans { class, count: rng.u16(0..4) },
             50..68 => Request::FreeSpans { spans: self.ground.pick_spans(rng, from) },
             68..80 => Request::RedoArea,
-            80..84 => Request::NewTreeId,
-            84..88 if self.ids > 0 && !self.ids_used.contains(&self.ids) => {
-                let (id, types) = (self.ids, types_of(self.ids));
-                Request::CreateTree { name, spec: SPEC, types, id, root: root_of(id) }
+            80..86 => {
+                let types = types_of(&name);
+                Request::CreateTree { name, spec: SPEC, types }
             }
-            88..90 => Request::OpenTree { name },
+            86..90 => Request::OpenTree { name },
             90..92 => {
-                let tree = self.ended.get(&name).or(self.trees.get(&name));
-                let id = tree.map_or(0, |tree| tree.id) + u32::from(rng.u32(0..8) == 0);
+                let id = self.trees.get(&name).map_or(0, |tree| tree.id) + u32::from(rng.u32(0..8) == 0);
                 Request::DropTree { name, id }
             }
             92..94 => Request::ListTrees,
@@ -361,18 +338,13 @@ impl Model {
 }
 
 fn known(info: &TreeInfo) -> Known {
-    assert_eq!(info.types, types_of(info.id));
+    assert_eq!(info.types, types_of(&info.name));
     Known { id: info.id, root_word: info.root_word }
 }
 
-/// The types of the tree with this id. Every third tree has none.
-fn types_of(id: u32) -> Option<TreeTypes> {
-    TreeTypes::new(&format!("K{id}"), "u64").filter(|_| !id.is_multiple_of(3))
-}
-
-/// The first root word of the tree with this id.
-fn root_of(id: u32) -> u64 {
-    u64::from(id) * 64
+/// The types of the tree with this name. One tree has none.
+fn types_of(name: &str) -> Option<TreeTypes> {
+    TreeTypes::new(&format!("K{name}"), "u64").filter(|_| name != "c")
 }
 
 /// Runs `steps` requests. Returns how often each kind of membership event happened.
@@ -389,7 +361,6 @@ fn run(
     let mut model = Model { root: server_index == 0, ground, ..Model::default() };
     let mut answered = 0;
     for now in 0..u64::from(steps) {
-        model.end_a_tree(&mut rng, &memory);
         model.ground.free_a_node(&mut rng, &memory, server.geometry());
         if rng.u32(0..100) == 0 {
             let client = model.roll.pick_victim(&mut rng);

@@ -214,8 +214,8 @@ impl MemoryServer {
     }
 
     /// All trees, by name; none where there is no catalog.
-    pub fn trees(&self, memory: &dyn Memory) -> Vec<TreeInfo> {
-        self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list(memory))
+    pub fn trees(&self) -> Vec<TreeInfo> {
+        self.root.as_ref().map_or_else(Vec::new, |root| root.catalog.list())
     }
 
     /// Answers one request of `from`. `now` is the server's time in nanoseconds.
@@ -244,7 +244,6 @@ impl MemoryServer {
                 self.memory_request(memory, from, request)
             }
             Request::CreateTree { .. }
-            | Request::NewTreeId
             | Request::OpenTree { .. }
             | Request::ListTrees
             | Request::DropTree { .. } => self.catalog_request(memory, from, request),
@@ -286,7 +285,7 @@ impl MemoryServer {
                 let root = self.root.as_ref().ok_or(Refusal::NotHere)?;
                 Ok(Response::Members(root.members.infos(now)))
             }
-            Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees(memory))),
+            Request::ListTrees if self.root.is_some() => Ok(Response::Trees(self.trees())),
             Request::Condemn { client } => self.condemn(memory, *client).map(|()| Response::Done),
             Request::Servers => self.servers(),
             Request::DeclareLost { server } => self.declare_lost(memory, *server),
@@ -365,15 +364,15 @@ impl MemoryServer {
     ) -> Result<Response, Refusal> {
         self.admit_member(from)?;
         let geometry = &self.superblock.geometry;
-        let catalog = &mut self.root.as_mut().ok_or(Refusal::NotHere)?.catalog;
+        let Root { catalog, servers, .. } = self.root.as_mut().ok_or(Refusal::NotHere)?;
         match request {
-            Request::CreateTree { name, spec, types, id, root } => {
-                let new = NewTree { name, spec: *spec, types: *types, id: *id, root: *root };
-                let (info, created) = catalog.create(memory, geometry, new)?;
+            Request::CreateTree { name, spec, types } => {
+                let new = NewTree { name, spec: *spec, types: *types };
+                let is_lost = |server| servers.is_lost(server);
+                let (info, created) = catalog.create(memory, geometry, new, is_lost)?;
                 Ok(Response::Tree(CatalogReply { info, created }))
             }
-            Request::NewTreeId => Ok(Response::TreeId { id: catalog.new_tree_id(memory)? }),
-            Request::OpenTree { name } => match catalog.open(memory, name) {
+            Request::OpenTree { name } => match catalog.open(name) {
                 Some(info) => Ok(Response::Tree(CatalogReply { info: info.clone(), created: false })),
                 None => Err(Refusal::NoSuchTree { name: name.clone() }),
             },
@@ -381,7 +380,7 @@ impl MemoryServer {
                 catalog.drop_tree(memory, geometry, name, *id)?;
                 Ok(Response::Done)
             }
-            _ => Ok(Response::Trees(catalog.list(memory))),
+            _ => Ok(Response::Trees(catalog.list())),
         }
     }
 

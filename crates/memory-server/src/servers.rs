@@ -62,6 +62,11 @@ impl ServerTable {
         &self.entries
     }
 
+    /// Whether `server` is declared lost.
+    pub(crate) fn is_lost(&self, server: u16) -> bool {
+        self.entries.get(usize::from(server)).is_some_and(|entry| entry.lost)
+    }
+
     /// Whether some server has this memory.
     pub(crate) fn has(&self, identity: u64) -> bool {
         self.entries.iter().any(|entry| entry.memory == identity)

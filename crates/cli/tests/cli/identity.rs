@@ -194,7 +194,7 @@ fn a_file_of_another_format_version_is_refused_with_what_to_do() -> Result<(), F
     std::fs::write(&path, bytes)?;
     refused(
         &["serve", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--file", file],
-        &["format version 1; this build supports 3", "load them again"],
+        &["format version 1; this build supports 4", "load them again"],
     );
     std::fs::remove_file(path)?;
     Ok(())

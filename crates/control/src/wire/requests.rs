@@ -26,15 +26,12 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             });
         }
         Request::RedoArea => out.put_u8(5),
-        Request::CreateTree { name, spec, types, id, root } => {
+        Request::CreateTree { name, spec, types } => {
             out.put_u8(6);
             out.put_text(name);
             put_spec(out, spec);
             put_types(out, types.as_ref());
-            out.put_u32(*id);
-            out.put_u64(*root);
         }
-        Request::NewTreeId => out.put_u8(7),
         Request::OpenTree { name } => {
             out.put_u8(8);
             out.put_text(name);
@@ -101,10 +98,7 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
             name: reader.text()?.to_owned(),
             spec: read_spec(reader)?,
             types: read_types(reader)?,
-            id: reader.u32()?,
-            root: reader.u64()?,
         },
-        7 => Request::NewTreeId,
         8 => Request::OpenTree { name: reader.text()?.to_owned() },
         9 => Request::ListTrees,
         10 => Request::DropTree { name: reader.text()?.to_owned(), id: reader.u32()? },
@@ -205,7 +199,7 @@ mod tests {
         let spec = TreeSpec { format: 0, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
         let mut out = Vec::new();
         let types = TreeTypes::new(&"x".repeat(31), &"x".repeat(31));
-        let create = Request::CreateTree { name: "x".repeat(128), spec, types, id: 1, root: 1 };
+        let create = Request::CreateTree { name: "x".repeat(128), spec, types };
         put_request(&mut out, &create).unwrap();
         let most = super::super::frame::MAX_CALL as usize;
         assert!(out.len() < most / 2);

@@ -6,7 +6,7 @@ use super::stats::{put_stats, read_stats};
 use sherman_fabric::control::{
     CatalogReply, Extent, MOST_EXPIRED, MOST_LISTED, MemberInfo, Renewal, Span, Standing, TreeInfo, Usage,
 };
-use sherman_fabric::{ComputeId, Response, ServerInfo, Verdict};
+use sherman_fabric::{ComputeId, GlobalAddress, Response, ServerInfo, Verdict};
 
 /// Appends an answer. Fails, and appends nothing, if this version of the protocol does not know it.
 pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireError> {
@@ -24,10 +24,6 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(4);
             out.put_u64(*offset);
             out.put_u64(*bytes);
-        }
-        Response::TreeId { id } => {
-            out.put_u8(5);
-            out.put_u32(*id);
         }
         Response::Tree(CatalogReply { info, created }) => {
             out.put_u8(6);
@@ -90,7 +86,6 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
         2 => Response::Joined { client: ComputeId(reader.u16()?) },
         3 => Response::Spans(reader.at_most("spans", MOST_LISTED, SPAN_BYTES, read_span)?),
         4 => Response::RedoArea(Extent { offset: reader.u64()?, bytes: reader.u64()? }),
-        5 => Response::TreeId { id: reader.u32()? },
         6 => Response::Tree(CatalogReply {
             info: read_tree(reader)?,
             created: reader.flag("flag for a tree that was created")?,
@@ -143,7 +138,7 @@ fn put_tree(out: &mut Vec<u8>, info: &TreeInfo) {
     out.put_text(&info.name);
     put_spec(out, &info.spec);
     put_types(out, info.types.as_ref());
-    out.put_u64(info.root_word);
+    out.put_u64(info.root_word.to_bits());
 }
 
 fn read_tree(reader: &mut Reader<'_>) -> Result<TreeInfo, WireError> {
@@ -152,7 +147,7 @@ fn read_tree(reader: &mut Reader<'_>) -> Result<TreeInfo, WireError> {
         name: reader.text()?.to_owned(),
         spec: read_spec(reader)?,
         types: read_types(reader)?,
-        root_word: reader.u64()?,
+        root_word: GlobalAddress::from_bits(reader.u64()?),
     })
 }
 

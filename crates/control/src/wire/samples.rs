@@ -33,9 +33,8 @@ pub(super) fn requests() -> Vec<Request> {
         Request::FreeSpans { spans: Vec::new() },
         Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
         Request::RedoArea,
-        Request::CreateTree { name: name(), spec: SPEC, types: None, id: 7, root: u64::MAX - 3 },
-        Request::CreateTree { name: name(), spec: SPEC, types: types(), id: 8, root: 64 },
-        Request::NewTreeId,
+        Request::CreateTree { name: name(), spec: SPEC, types: None },
+        Request::CreateTree { name: name(), spec: SPEC, types: types() },
         Request::OpenTree { name: String::new() },
         Request::ListTrees,
         Request::DropTree { name: name(), id: u32::MAX },
@@ -61,7 +60,7 @@ pub(super) fn requests() -> Vec<Request> {
 pub(super) fn responses() -> Vec<Response> {
     let tree = |name: &str, types| {
         let name = name.to_owned();
-        TreeInfo { id: 9, name, spec: SPEC, types, root_word: 1 << 40 }
+        TreeInfo { id: 9, name, spec: SPEC, types, root_word: GlobalAddress::new(3, 1 << 40) }
     };
     let member = |standing| MemberInfo {
         client: CLIENT,
@@ -81,7 +80,6 @@ pub(super) fn responses() -> Vec<Response> {
             Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
         ]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
-        Response::TreeId { id: u32::MAX },
         Response::Tree(CatalogReply { info: tree("orders", types()), created: true }),
         Response::Tree(CatalogReply { info: tree("", None), created: false }),
         Response::Trees(vec![tree("a", types()), tree("b", None), tree(&"c".repeat(128), types())]),
@@ -163,7 +161,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         Refusal::NotHere,
         Refusal::NotAMember { client: CLIENT },
         Refusal::Fenced { client: CLIENT },
-        Refusal::BadRequest { what: "the root word is null" },
+        Refusal::BadRequest { what: "an entry does not fit a leaf" },
         Refusal::Unreachable { server: 1 },
         Refusal::OtherCluster { server: 2 },
         Refusal::OtherMemory { server: 3 },

@@ -6,12 +6,13 @@
 //! a walk may lead nowhere. Then the recoverer scans the spans of the loader.
 
 use super::Recoverer;
+use super::replay::RootOf;
 use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::node::mark::mark_linked;
 use crate::node::{Header, Node, Reject};
-use crate::root::RootWord;
+use crate::root::{RootState, RootWord};
 use crate::tree::TreeState;
 use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
 use std::sync::Arc;
@@ -59,8 +60,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// dropped tree has no pending nodes of a load. Returns false if the tree changed so that the walk must
     /// begin again.
     async fn link_tree(&mut self, dead: ComputeId, tree: &TreeState) -> Result<bool, Error> {
-        let Some(word) = self.root_of(tree).await? else { return Ok(true) };
-        let root = RootWord::from_bits(word);
+        let RootOf::Word(word) = self.root_of(tree, true).await? else { return Ok(true) };
+        let RootState::Root(root) = RootWord::of(word, tree.info().id) else { return Ok(true) };
         let mut firsts = vec![root.address];
         for level in (1..=root.level).rev() {
             let at = firsts[firsts.len() - 1];

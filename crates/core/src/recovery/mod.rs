@@ -73,8 +73,6 @@ use sherman_layout::{ChunkEntry, ClientWord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The volume that has the root words.
-const ROOT_WORDS: u16 = 0;
 /// Bytes that one READ of a table takes.
 const TABLE_READ: u64 = 32 << 10;
 /// Lists of a recovery in flight at once. A recoverer far away then waits for one round trip, not for
@@ -519,7 +517,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             return Ok((Arc::clone(tree), *listed));
         }
         let (name, spec) = (String::new(), record.spec);
-        let info = TreeInfo { id: record.tree, name, spec, types: None, root_word: 0 };
+        let info = TreeInfo { id: record.tree, name, spec, types: None, root_word: GlobalAddress::NULL };
         let invariant = "I25: a record has the shape of its tree";
         let tree =
             TreeState::new(info, 0, false).map_err(|_| Error::Corrupt { address: record.node, invariant })?;
@@ -721,11 +719,9 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         self.execute(list).await
     }
 
-    /// Reads the root word of a tree.
-    async fn root_word(&mut self, root_word: u64) -> Result<u64, Error> {
-        let word = self.read_table(ROOT_WORDS, Space::Host, root_word, 8).await?;
-        word.first_chunk()
-            .map(|word| u64::from_le_bytes(*word))
-            .ok_or(Error::ServerLost { server: ROOT_WORDS })
+    /// Reads the root word at `address`. Returns `None` if its volume is lost.
+    async fn root_word(&mut self, address: GlobalAddress) -> Result<Option<u64>, Error> {
+        let word = self.read_table(address.server(), Space::Host, address.offset(), 8).await?;
+        Ok(word.first_chunk().map(|word| u64::from_le_bytes(*word)))
     }
 }

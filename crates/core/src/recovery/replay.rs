@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::node::mark::{mark_free, mark_linked};
 use crate::node::{Draft, Header, Node};
 use crate::redo::{CLEARED, Record, RecordKind};
+use crate::root::{RootState, RootWord};
 use crate::tree::TreeState;
 use crate::tree::write::{LOGGED, LoggedPart, push_patch};
 use sherman_fabric::{ComputeId, Endpoint, FabricError, GlobalAddress, Peer, Refusal, Space, calls};
@@ -27,6 +28,16 @@ pub(super) enum Rest {
     Link,
     /// The node that the record is about must be freed, with all that it leads to: its tree is gone.
     Free,
+}
+
+/// The state of a tree's root word.
+pub(super) enum RootOf {
+    /// The tree is there, and its root word holds this.
+    Word(u64),
+    /// The tree has ended.
+    Gone,
+    /// The root word is lost with its volume, so no client reaches the tree any more.
+    Lost,
 }
 
 /// The parts of the change of a parent, in order.
@@ -85,9 +96,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
             RecordKind::Grow => self.replay_grow(record, tree, listed).await?,
             RecordKind::Replace => return self.replay_replace(record, tree, listed).await,
             RecordKind::Load => return self.replay_load(record, tree, listed).await,
-            // The tree is listed, so the drop did not happen.
-            RecordKind::Drop if listed => {}
-            RecordKind::Drop => return Ok(Rest::Free),
+            RecordKind::Drop => return self.replay_drop(tree, listed).await,
             RecordKind::Image => {}
         }
         Ok(Rest::Nothing)
@@ -276,9 +285,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// If the tree is gone and the new root is still pending, the growth did not happen. The reason: a drop
     /// waits until the root is linked.
     async fn replay_grow(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<(), Error> {
-        let word = if listed { self.root_of(tree).await? } else { None };
-        match word {
-            Some(word) if growth_happened(word, record) => self.link_made(record).await,
+        match self.root_of(tree, listed).await? {
+            RootOf::Word(word) if growth_happened(word, record) => self.link_made(record).await,
             _ => self.unmake(record).await,
         }
     }
@@ -292,14 +300,13 @@ impl<E: Endpoint> Recoverer<'_, E> {
         tree: &TreeState,
         listed: bool,
     ) -> Result<Rest, Error> {
-        let word = if listed { self.root_of(tree).await? } else { None };
-        match word {
-            Some(word) if word == record.root.1 => {
+        match self.root_of(tree, listed).await? {
+            RootOf::Word(word) if word == record.root.1 => {
                 self.free_node(record).await?;
                 Ok(Rest::Nothing)
             }
-            Some(_) => Ok(Rest::Nothing),
-            None => Ok(Rest::Free),
+            RootOf::Word(_) | RootOf::Lost => Ok(Rest::Nothing),
+            RootOf::Gone => Ok(Rest::Free),
         }
     }
 
@@ -307,24 +314,46 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// load did not happen or all its nodes are linked. The reason: a drop waits for the root, which is
     /// linked last. Nodes that are still pending then were made in vain; the old root is freed.
     async fn replay_load(&mut self, record: &Record, tree: &TreeState, listed: bool) -> Result<Rest, Error> {
-        let word = if listed { self.root_of(tree).await? } else { None };
-        match word {
-            Some(word) if word != record.root.0 => self.free_node(record).await.map(|()| Rest::Link),
-            Some(_) => Ok(Rest::Nothing),
-            None => Ok(Rest::Free),
+        match self.root_of(tree, listed).await? {
+            RootOf::Word(word) if word != record.root.0 => self.free_node(record).await.map(|()| Rest::Link),
+            RootOf::Word(_) | RootOf::Lost => Ok(Rest::Nothing),
+            RootOf::Gone => Ok(Rest::Free),
         }
     }
 
-    /// Returns the root word of a tree that was listed; `None` if the tree is gone by now.
-    pub(super) async fn root_of(&mut self, tree: &TreeState) -> Result<Option<u64>, Error> {
-        let word = self.root_word(tree.info().root_word).await?;
-        // The catalog decides, not the word: its place may belong to another tree by now. A tree that is
-        // still listed had the place when the word was read.
+    /// Finishes a drop that happened: clears the catalog entry, unless the dead member or another client has.
+    async fn replay_drop(&mut self, tree: &TreeState, listed: bool) -> Result<Rest, Error> {
+        match self.root_of(tree, listed).await? {
+            RootOf::Word(_) | RootOf::Lost => Ok(Rest::Nothing),
+            RootOf::Gone => {
+                if listed {
+                    self.op.worker.clear_entry(tree.info()).await?;
+                }
+                Ok(Rest::Free)
+            }
+        }
+    }
+
+    /// Reads the root word of a tree. `listed` says whether the catalog listed the tree.
+    pub(super) async fn root_of(&mut self, tree: &TreeState, listed: bool) -> Result<RootOf, Error> {
+        if !listed {
+            return Ok(RootOf::Gone);
+        }
+        let info = tree.info();
+        self.op.worker.compute.check_root_word(info.root_word)?;
+        let word = self.root_word(info.root_word).await?;
+        // The catalog decides first: the word's place may belong to another tree by now. A tree that is still
+        // listed had the place when the word was read.
         let listed = self.is_listed(tree).await?;
-        if let Some((_, known)) = self.trees.get_mut(&tree.info().id) {
+        if let Some((_, known)) = self.trees.get_mut(&info.id) {
             *known = listed;
         }
-        Ok(listed.then_some(word))
+        Ok(match word {
+            _ if !listed => RootOf::Gone,
+            None => RootOf::Lost,
+            Some(word) if RootWord::of(word, info.id) == RootState::Ended => RootOf::Gone,
+            Some(word) => RootOf::Word(word),
+        })
     }
 
     async fn is_listed(&self, tree: &TreeState) -> Result<bool, Error> {

@@ -4,14 +4,15 @@
 //! a node and checks the node itself. If the key lies right of its fences, the walk follows the sibling. If
 //! the node is not what the pointer promised, the walk starts again from the root.
 
-use super::{ROOT_WORDS, TreeState};
+use super::TreeState;
 use crate::cache::child_address;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
-use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody};
+use crate::node::{Format, Header, Node, Position, Reject, Shape, SortedBody, get_u64};
 use crate::op::Op;
-use crate::root::RootWord;
+use crate::root::{RootState, RootWord};
+use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Space, calls};
 use std::sync::atomic::Ordering;
 
@@ -63,17 +64,10 @@ impl<E: Endpoint> Op<'_, E> {
         if let Some(root) = tree.known_root() {
             return Ok(root);
         }
-        let mut list = self.endpoint().list(ROOT_WORDS);
-        let read = list.read(Space::Host, tree.info.root_word, 8);
-        let list = self.execute(list).await?;
-        let mut word = [0; 8];
-        word.copy_from_slice(list.bytes(read));
-        self.endpoint().recycle(list);
-        let bits = u64::from_le_bytes(word);
-        let root = RootWord::from_bits(bits);
-        if root.address.is_null() {
+        let bits = self.read_root_word(&tree.info).await?;
+        let RootState::Root(root) = RootWord::of(bits, tree.info.id) else {
             return Err(Error::NoSuchTree { name: tree.info.name.clone() });
-        }
+        };
         let bytes = tree.shape.at(root.level).node_bytes();
         if let Err(corrupt) = self.worker.compute.check_pointer(root.address, bytes) {
             // The root word of a dropped tree may belong to another tree by now, whose smaller root ends
@@ -83,6 +77,16 @@ impl<E: Endpoint> Op<'_, E> {
         }
         tree.root.store(bits, Ordering::Relaxed);
         Ok(root)
+    }
+
+    /// Reads a tree's root word.
+    pub(super) async fn read_root_word(&self, info: &TreeInfo) -> Result<u64, Error> {
+        let mut list = self.endpoint().list(info.root_word.server());
+        let read = list.read(Space::Host, info.root_word.offset(), 8);
+        let list = self.execute(list).await?;
+        let word = get_u64(list.bytes(read), 0);
+        self.endpoint().recycle(list);
+        Ok(word)
     }
 
     /// Whether the client must reject a READ of such a node that took too long.
@@ -300,12 +304,19 @@ impl<E: Endpoint> Op<'_, E> {
         self.retry(Cause::StalePointer).await
     }
 
-    /// Asks the catalog whether the tree is still there. The place of a dropped tree's root word may belong
-    /// to another tree by now.
+    /// Asks whether the tree is still there: the catalog, since the place of a dropped tree's root word may
+    /// belong to another tree by now; and the root word, since the catalog does not know which trees have
+    /// ended.
     pub(super) async fn ask_for_tree(&self, tree: &TreeState) -> Result<(), Error> {
         let name = tree.info.name.clone();
         let found = self.call(Peer::Control, calls::OpenTree { name: name.clone() }).await?;
-        if found.info.id == tree.info.id { Ok(()) } else { Err(Error::NoSuchTree { name }) }
+        if found.info.id != tree.info.id {
+            return Err(Error::NoSuchTree { name });
+        }
+        match RootWord::of(self.read_root_word(&tree.info).await?, tree.info.id) {
+            RootState::Ended => Err(Error::NoSuchTree { name }),
+            RootState::Rootless | RootState::Root(_) => Ok(()),
+        }
     }
 
     /// Locks the node at `level` that covers `key`; `also` as in [`Op::lock`]. Returns `None` if the tree is

@@ -1,8 +1,8 @@
 //! Drops a tree.
 //!
-//! A drop has three parts. It replaces the root word by null: from then on the tree is gone and its name is
-//! free. It asks control to clear the catalog entry. Then it frees the nodes. A record tells of the drop
-//! until the last node is free, so that a recoverer finishes the drop if the client dies.
+//! A drop has three parts. It replaces the root by the tree's end in the root word: from then on the tree is
+//! gone and its name is free. It asks control to clear the catalog entry. Then it frees the nodes. A record
+//! tells of the drop until the last node is free, so that a recoverer finishes the drop if the client dies.
 //!
 //! **The order of freeing.** A node is freed only when every node that is reached through it is free (I44).
 //! Leaves come first, then the level above, the root last. The nodes between two separators are reached
@@ -22,7 +22,7 @@
 //! What may go wrong: a node's lane may stay taken for longer than an operation may wait. The tree is gone
 //! all the same. The recoverer of this compute server ([`Worker::recover_others`]) frees the rest later.
 
-use super::{ROOT_WORDS, TreeState};
+use super::TreeState;
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
@@ -129,8 +129,8 @@ impl UnfinishedDrops {
 }
 
 impl<E: Endpoint> Op<'_, E> {
-    /// Replaces the root word of a tree by null under the root's lane, after it has logged this in `slot`:
-    /// `[record, CAS]`. Returns the former root.
+    /// Ends a tree: replaces the root in its root word under the root's lane, after it has logged this in
+    /// `slot`: `[record, CAS]`. Returns the former root.
     async fn end_tree(&self, tree: &TreeState, slot: &Option<RedoSlot>) -> Result<RootWord, Error> {
         seam!(tree::end_tree(self, tree, slot).await);
         loop {
@@ -161,14 +161,15 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Replaces the root word by null, if it is still `root`: `[record, CAS]`. Returns whether it was.
+    /// Ends the tree, if its root word is still `root`: `[record, CAS]`. Returns whether it was.
     pub(super) async fn swap_out(
         &self,
         tree: &TreeState,
         root: RootWord,
         slot: &Option<RedoSlot>,
     ) -> Result<bool, FabricError> {
-        let mut list = self.endpoint().list(ROOT_WORDS);
+        let (word, ended) = (tree.info.root_word, RootWord::ended(tree.info.id));
+        let mut list = self.endpoint().list(word.server());
         if let Some(slot) = slot {
             let about = Record::about(
                 RecordKind::Drop,
@@ -178,9 +179,9 @@ impl<E: Endpoint> Op<'_, E> {
                 root.level,
                 0,
             );
-            slot.log(&mut list, &Record { root: (root.to_bits(), 0), ..about });
+            slot.log(&mut list, &Record { root: (root.to_bits(), ended), ..about });
         }
-        let cas = list.cas(Space::Host, tree.info.root_word, root.to_bits(), 0);
+        let cas = list.cas(Space::Host, word.offset(), root.to_bits(), ended);
         let list = self.execute(list).await?;
         let swapped = list.swapped(cas);
         self.endpoint().recycle(list);
@@ -203,7 +204,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Clears the record of a drop that is complete or did not happen, and gives the slot back.
     async fn forget_end(&self, slot: Option<RedoSlot>) -> Result<(), Error> {
         if let Some(slot) = &slot {
-            let mut list = self.endpoint().list(ROOT_WORDS);
+            let mut list = self.endpoint().list(slot.server());
             slot.clear(&mut list);
             self.endpoint().recycle(self.execute(list).await?);
         }
@@ -220,10 +221,14 @@ impl<E: Endpoint> Worker<E> {
     /// [`Error::NoSuchTree`], [`Error::Timeout`]: nothing was changed. [`Error::OutcomeUnknown`]: the tree
     /// may be gone.
     pub async fn drop_tree(&self, name: &str) -> Result<Dropped, Error> {
-        let tree = self.open_tree(name).await?;
+        let tree = match self.open_tree(name).await {
+            // The root word is lost with its volume, so no client reaches the tree any more.
+            Err(Error::ServerLost { .. }) => return self.drop_entry(name).await,
+            tree => tree?,
+        };
         let op = self.op();
-        let redo = self.compute.techniques().redo;
-        let slot = if redo { Some(self.compute.redo.take_long(&op, ROOT_WORDS).await?) } else { None };
+        let (redo, volume) = (self.compute.techniques().redo, tree.info.root_word.server());
+        let slot = if redo { Some(self.compute.redo.take_long(&op, volume).await?) } else { None };
         let root = match op.end_tree(&tree, &slot).await {
             Ok(root) => root,
             Err(error @ Error::OutcomeUnknown { .. }) => return Err(error),
@@ -244,6 +249,14 @@ impl<E: Endpoint> Worker<E> {
             self.compute.membership.wake_recoverer();
         }
         Ok(Dropped { id, nodes })
+    }
+
+    /// Drops the catalog entry of a tree whose root word is lost. Its nodes cannot be found.
+    async fn drop_entry(&self, name: &str) -> Result<Dropped, Error> {
+        let op = self.op();
+        let id = op.call(Peer::Control, calls::OpenTree { name: name.to_owned() }).await?.info.id;
+        op.call(Peer::Control, calls::DropTree { name: name.to_owned(), id }).await?;
+        Ok(Dropped { id, nodes: 0 })
     }
 
     /// Continues the unfinished drops.

@@ -4,8 +4,8 @@
 //! entries. The number of a node determines its entries, its fences and the location of its neighbours.
 //! [`LoadImage`] takes the chunks that the load would take, and then makes any node on demand.
 
+use super::TreeState;
 use super::bulk::entries_of;
-use super::{ROOT_WORDS, TreeState};
 use crate::alloc::FIRST_VERSION;
 use crate::error::Error;
 use crate::node::draft::NodePlace;
@@ -198,8 +198,8 @@ impl LoadImage {
     pub async fn install<E: Endpoint>(&self, op: &Op<'_, E>, tree: &TreeState) -> Result<(), Error> {
         let level = self.levels.len() as u8 - 1;
         let root = RootWord { address: self.address(level, 0), level };
-        let mut list = op.endpoint().list(ROOT_WORDS);
-        list.write(Space::Host, tree.info.root_word, &root.to_bits().to_le_bytes());
+        let mut list = op.endpoint().list(tree.info.root_word.server());
+        list.write(Space::Host, tree.info.root_word.offset(), &root.to_bits().to_le_bytes());
         op.endpoint().recycle(op.execute(list).await?);
         tree.forget_everything();
         Ok(())

@@ -19,8 +19,8 @@
 //! Like a separator, a merge never fails the operation that it follows. A merge that cannot be done in time
 //! is left undone.
 
+use super::TreeState;
 use super::separator::PATIENCE;
-use super::{ROOT_WORDS, TreeState};
 use crate::alloc::Claim;
 use crate::cause::Cause;
 use crate::error::Error;
@@ -501,12 +501,13 @@ impl<E: Endpoint> Op<'_, E> {
     ) -> Result<bool, FabricError> {
         seam!(tree::swap_root(self, tree, &record, [old, new]).await);
         let combine = self.worker.compute.techniques().combine;
-        let last = record.pop_if(|list| combine && list.server() == ROOT_WORDS);
+        let (server, offset) = (tree.info.root_word.server(), tree.info.root_word.offset());
+        let last = record.pop_if(|list| combine && list.server() == server);
         for list in record {
             self.endpoint().recycle(self.execute(list).await?);
         }
-        let mut list = last.unwrap_or_else(|| self.endpoint().list(ROOT_WORDS));
-        let cas = list.cas(Space::Host, tree.info.root_word, old.to_bits(), new.to_bits());
+        let mut list = last.unwrap_or_else(|| self.endpoint().list(server));
+        let cas = list.cas(Space::Host, offset, old.to_bits(), new.to_bits());
         let list = self.execute(list).await?;
         let swapped = list.swapped(cas);
         self.endpoint().recycle(list);

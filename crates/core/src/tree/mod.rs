@@ -40,19 +40,19 @@ pub mod walk;
 pub mod write;
 
 use crate::cache::IndexCache;
+use crate::cause::Cause;
 use crate::error::Error;
-use crate::node::draft::Draft;
+use crate::node::draft::{Draft, NodePlace};
 use crate::node::{Format, TreeShape};
+use crate::op::Op;
 use crate::redo::{Record, RecordKind};
-use crate::root::RootWord;
+use crate::root::{RootState, RootWord};
 use crate::worker::Worker;
-use sherman_fabric::control::{CatalogReply, TreeInfo, TreeSpec};
-use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Refusal, TreeTypes, calls};
+use sherman_fabric::control::{ChunkClass, TreeInfo, TreeSpec};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Peer, Refusal, Space, TreeTypes, calls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The volume that has the root words.
-const ROOT_WORDS: u16 = 0;
 /// Marks an unknown root word: no tree's root is at the superblock.
 const UNKNOWN_ROOT: u64 = 0;
 
@@ -209,10 +209,15 @@ impl TreeState {
 impl<E: Endpoint> Worker<E> {
     /// Opens an existing tree, whatever its shape.
     pub async fn open_tree(&self, name: &str) -> Result<Arc<TreeState>, Error> {
-        let op = self.op();
-        let info = op.call(Peer::Control, calls::OpenTree { name: name.to_owned() }).await?.info;
+        let info = self.op().call(Peer::Control, calls::OpenTree { name: name.to_owned() }).await?.info;
         self.check_spec(&info.spec)?;
-        TreeState::new(info, self.compute.options().cache_bytes, false)
+        self.compute.check_root_word(info.root_word)?;
+        let tree = TreeState::new(info, self.compute.options().cache_bytes, false)?;
+        if self.has_root(&tree, None).await? {
+            Ok(tree)
+        } else {
+            Err(Error::NoSuchTree { name: name.to_owned() })
+        }
     }
 
     /// Opens the tree `name`, or creates it as one empty leaf, without types. Refuses a tree of another
@@ -239,9 +244,32 @@ impl<E: Endpoint> Worker<E> {
         Ok(tree)
     }
 
-    /// Lists every tree of the cluster.
+    /// Lists every tree of the cluster. Costs one request, and a READ of each root word: it says whether the
+    /// tree has ended. A tree whose root word is lost with its volume is listed.
     pub async fn trees(&self) -> Result<Vec<TreeInfo>, Error> {
-        Ok(self.op().call(Peer::Control, calls::ListTrees).await?)
+        let mut listed = Vec::new();
+        for (info, ended) in self.trees_and_ends().await? {
+            if !ended {
+                listed.push(info);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Lists every tree of the catalog, and whether it has ended.
+    async fn trees_and_ends(&self) -> Result<Vec<(TreeInfo, bool)>, Error> {
+        let op = self.op();
+        let mut trees = Vec::new();
+        for info in op.call(Peer::Control, calls::ListTrees).await? {
+            self.compute.check_root_word(info.root_word)?;
+            let ended = match op.read_root_word(&info).await {
+                Ok(word) => RootWord::of(word, info.id) == RootState::Ended,
+                Err(Error::ServerLost { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            trees.push((info, ended));
+        }
+        Ok(trees)
     }
 
     /// Whether this compute server can serve a tree of this shape.
@@ -267,7 +295,10 @@ impl<E: Endpoint> Worker<E> {
         Ok(())
     }
 
-    /// Writes the first leaf, then registers the tree. A client that loses the race opens the winner's tree.
+    /// Registers the tree, and gives it its first leaf. A client that loses the race opens the winner's tree.
+    /// If a tree of that name has ended and its entry is left, clears the entry first: the client that
+    /// dropped it may be dead. Takes the place of the leaf first, so that a full memory leaves no entry
+    /// behind.
     async fn create_tree(
         &self,
         name: &str,
@@ -277,35 +308,108 @@ impl<E: Endpoint> Worker<E> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
         }
-        let op = self.op();
-        let id = op.call(Peer::Control, calls::NewTreeId).await?;
-        let shape = TreeShape::new(spec, id)?;
-        let place = loop {
-            match self.compute.alloc.allocate(&op, shape.leaf.class()).await {
-                Err(Error::OutOfMemory) => op.await_memory().await?,
-                taken => break taken?,
+        let (op, class) = (self.op(), TreeShape::new(spec, 0)?.leaf.class());
+        loop {
+            let place = op.place_of_leaf(class).await?;
+            let tree = match self.enter_tree(name, spec, types).await {
+                Ok(tree) if tree.shape.leaf.class() == class => tree,
+                entered => {
+                    self.compute.alloc.give_back(class, place.address, place.version);
+                    match entered {
+                        // The caller refuses a tree of another shape.
+                        Ok(tree) if self.has_root(&tree, None).await? => return Ok(tree),
+                        Ok(tree) => self.clear_entry(&tree.info).await?,
+                        Err(Error::Refused(Refusal::TooManyTrees)) if self.clear_ended().await? => {}
+                        Err(error) => return Err(error),
+                    }
+                    op.retry(Cause::StalePointer).await?;
+                    continue;
+                }
+            };
+            // If another client has dropped the new tree meanwhile, this call has created it all the same.
+            if self.has_root(&tree, Some(place)).await? || tree.created {
+                return Ok(tree);
             }
-        };
+            self.clear_entry(&tree.info).await?;
+            op.retry(Cause::StalePointer).await?;
+        }
+    }
+
+    /// Enters a tree into the catalog, or finds the tree that has the name.
+    async fn enter_tree(
+        &self,
+        name: &str,
+        spec: &TreeSpec,
+        types: Option<&TreeTypes>,
+    ) -> Result<Arc<TreeState>, Error> {
+        let request = calls::CreateTree { name: name.to_owned(), spec: *spec, types: types.copied() };
+        let reply = self.op().call(Peer::Control, request).await?;
+        self.check_spec(&reply.info.spec)?;
+        self.compute.check_root_word(reply.info.root_word)?;
+        TreeState::new(reply.info, self.compute.options().cache_bytes, reply.created)
+    }
+
+    /// Clears the catalog entries of all trees that have ended. Returns whether there were any.
+    async fn clear_ended(&self) -> Result<bool, Error> {
+        let mut any = false;
+        for (info, ended) in self.trees_and_ends().await? {
+            if ended {
+                self.clear_entry(&info).await?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Clears the catalog entry of a tree that has ended.
+    pub(crate) async fn clear_entry(&self, info: &TreeInfo) -> Result<(), Error> {
+        let request = calls::DropTree { name: info.name.clone(), id: info.id };
+        match self.op().call(Peer::Control, request).await.map_err(Error::from) {
+            // Another client may have cleared it.
+            Ok(()) | Err(Error::NoSuchTree { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes sure that the tree has a root: gives it its first leaf, at `place` if that is given, unless a
+    /// client has done so (I53). Returns false if the tree has ended.
+    async fn has_root(&self, tree: &TreeState, mut place: Option<NodePlace>) -> Result<bool, Error> {
+        let (op, class, id) = (self.op(), tree.shape.leaf.class(), tree.info.id);
+        loop {
+            let state = op.read_root_word(&tree.info).await.map(|word| (word, RootWord::of(word, id)));
+            let Ok((word, RootState::Rootless)) = state else {
+                if let Some(NodePlace { address, version, .. }) = place {
+                    self.compute.alloc.give_back(class, address, version);
+                }
+                return state.map(|(_, state)| state != RootState::Ended);
+            };
+            let place = match place.take() {
+                Some(place) => place,
+                None => op.place_of_leaf(class).await?,
+            };
+            if self.plant(tree, word, place).await? {
+                return Ok(true);
+            }
+            op.retry(Cause::RootMoved).await?;
+        }
+    }
+
+    /// Writes the first leaf of a tree at `place`, pending and with a record, then swaps the root word, which
+    /// holds `word`. Returns false if another client was first.
+    async fn plant(&self, tree: &TreeState, word: u64, place: NodePlace) -> Result<bool, Error> {
+        let (op, shape) = (self.op(), &tree.shape);
         let mut leaf =
             Draft::new(&shape.leaf, 0, &vec![0; shape.leaf.key_len()], None, GlobalAddress::NULL, place);
         let root = RootWord { address: place.address, level: 0 }.to_bits();
-        let (spec, types) = (*spec, types.copied());
-        let info = TreeInfo { id, name: name.to_owned(), spec, types, root_word: 0 };
         let record = Record {
             made: place.address,
             made_version: place.version,
-            root: (0, root),
-            ..Record::about(RecordKind::Grow, self.compute.client(), &info, GlobalAddress::NULL, 0, 0)
+            root: (word, root),
+            ..Record::about(RecordKind::Grow, self.compute.client(), &tree.info, GlobalAddress::NULL, 0, 0)
         };
         let slot = op.write_made(shape.leaf.class(), place, leaf.image(), &record).await?;
-        let request = calls::CreateTree { name: name.to_owned(), spec, types, id, root };
-        let (answer, created) = match op.call(Peer::Control, request).await {
-            Ok(CatalogReply { info, created }) => (Ok(info), created),
-            // Only a refusal is certain to have created nothing. If the answer was lost, the tree may exist.
-            Err(error @ FabricError::Refused(_)) => (Err(error), false),
-            Err(error) => return Err(error.into()),
-        };
-        if created {
+        let planted = op.plant_root(tree, word, root).await.map_err(Error::after_post)?;
+        if planted {
             op.link(&mut leaf, place.address, &slot).await?;
             self.compute.alloc.linked(shape.leaf.class(), place.address);
         } else {
@@ -313,6 +417,31 @@ impl<E: Endpoint> Worker<E> {
             self.compute.alloc.give_back(shape.leaf.class(), place.address, place.version);
         }
         op.settle([slot]);
-        TreeState::new(answer?, self.compute.options().cache_bytes, created)
+        Ok(planted)
+    }
+}
+
+impl<E: Endpoint> Op<'_, E> {
+    /// A place for the first leaf of a tree.
+    async fn place_of_leaf(&self, class: ChunkClass) -> Result<NodePlace, Error> {
+        loop {
+            match self.worker.compute.alloc.allocate(self, class).await {
+                Err(Error::OutOfMemory) => self.await_memory().await?,
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Replaces `word`, which is no root, by the first root of a tree. Returns whether the word was still
+    /// there.
+    async fn plant_root(&self, tree: &TreeState, word: u64, root: u64) -> Result<bool, FabricError> {
+        seam!(tree::plant_root(self, tree, root).await);
+        let at = tree.info.root_word;
+        let mut list = self.endpoint().list(at.server());
+        let cas = list.cas(Space::Host, at.offset(), word, root);
+        let list = self.execute(list).await?;
+        let planted = list.swapped(cas);
+        self.endpoint().recycle(list);
+        Ok(planted)
     }
 }

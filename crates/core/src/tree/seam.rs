@@ -1,5 +1,6 @@
 //! Broken rules of reads and changes of a tree, and of their records (`crate::seam`).
 
+use super::TreeState;
 use super::combine::BatchStep;
 use super::drop::Neighbour;
 use super::get::Seen;
@@ -7,7 +8,6 @@ use super::merge::{MERGE, MergePart, Merged};
 use super::range::{Direction, Scan, Took};
 use super::separator::Separator;
 use super::write::{LoggedPart, SplitPart};
-use super::{ROOT_WORDS, TreeState};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::job::JobResult;
@@ -104,8 +104,25 @@ pub(super) async fn swap_root<E: Endpoint>(
     if !grows || !planted(Mutant::TornRoot) {
         return None;
     }
-    let mut list = op.endpoint().list(ROOT_WORDS);
-    list.write(Space::Host, tree.info.root_word, &new.to_bits().to_le_bytes());
+    let mut list = op.endpoint().list(tree.info.root_word.server());
+    list.write(Space::Host, tree.info.root_word.offset(), &new.to_bits().to_le_bytes());
+    Some(op.execute(list).await.map(|list| {
+        op.endpoint().recycle(list);
+        true
+    }))
+}
+
+/// Writes the first root of a tree whatever the root word holds.
+pub(super) async fn plant_root<E: Endpoint>(
+    op: &Op<'_, E>,
+    tree: &TreeState,
+    root: u64,
+) -> Option<Result<bool, FabricError>> {
+    if !planted(Mutant::RootOverRoot) {
+        return None;
+    }
+    let mut list = op.endpoint().list(tree.info.root_word.server());
+    list.write(Space::Host, tree.info.root_word.offset(), &root.to_le_bytes());
     Some(op.execute(list).await.map(|list| {
         op.endpoint().recycle(list);
         true

@@ -42,7 +42,6 @@ fn an_answer_that_makes_no_sense_is_reported_and_asking_again_does_what_was_not_
     let about: About = |asked| matches!(asked, Request::OpenTree { .. });
     ask_twice(&worker, about, "OpenTree", || worker.open_tree("t"));
     let spec = known.info().spec;
-    ask_twice(&worker, |asked| *asked == Request::NewTreeId, "NewTreeId", || worker.tree("another", &spec));
     // The false answer comes when the tree exists already. The second request opens it.
     let about: About = |asked| matches!(asked, Request::CreateTree { .. });
     let third = ask_twice(&worker, about, "CreateTree", || worker.tree("third", &spec));

@@ -126,7 +126,7 @@ fn types(source: &mut Source<'_>) -> Option<TreeTypes> {
 }
 
 fn request(source: &mut Source<'_>) -> Request {
-    match source.below(28) {
+    match source.below(27) {
         0 => Request::Join,
         1 => Request::Leave,
         2 => {
@@ -140,9 +140,9 @@ fn request(source: &mut Source<'_>) -> Request {
         4 => Request::RedoArea,
         5 => {
             let (name, spec, types) = (name(source), spec(source), types(source));
-            Request::CreateTree { name, spec, types, id: u32::from(source.byte()), root: source.u64() }
+            Request::CreateTree { name, spec, types }
         }
-        6 => Request::NewTreeId,
+        6 => Request::Activate,
         7 => Request::OpenTree { name: name(source) },
         8 => Request::ListTrees,
         9 => Request::DropTree { name: name(source), id: u32::from(source.byte()) },
@@ -160,9 +160,8 @@ fn request(source: &mut Source<'_>) -> Request {
         21 => Request::Relieve { client: client(source) },
         22 => Request::Short,
         23 => Request::Succeed { client: client(source), incarnation: u32::from(source.byte()) },
-        24 => Request::Activate,
-        25 => Request::Release,
-        26 => Request::FreeId { client: client(source) },
+        24 => Request::Release,
+        25 => Request::FreeId { client: client(source) },
         _ => Request::Stats,
     }
 }
@@ -173,9 +172,9 @@ fn response(source: &mut Source<'_>) -> Response {
         name: name(source),
         spec: spec(source),
         types: types(source),
-        root_word: source.u64(),
+        root_word: GlobalAddress::from_bits(source.u64()),
     };
-    match source.below(14) {
+    match source.below(13) {
         0 => Response::Done,
         1 => Response::Joined { client: client(source) },
         2 => {
@@ -188,7 +187,7 @@ fn response(source: &mut Source<'_>) -> Response {
             Response::Spans((0..source.below(4)).map(|_| span(source)).collect())
         }
         3 => Response::RedoArea(Extent { offset: source.u64(), bytes: source.u64() }),
-        4 => Response::TreeId { id: u32::from(source.u16()) },
+        4 => Response::Active { incarnation: u32::from(source.u16()) },
         5 => Response::Tree(CatalogReply { info: tree(source), created: source.byte() & 1 == 0 }),
         6 => Response::Trees((0..source.below(4)).map(|_| tree(source)).collect()),
         7 => {
@@ -221,7 +220,6 @@ fn response(source: &mut Source<'_>) -> Response {
                 |source: &mut Source<'_>| ServerInfo { memory: source.u64(), lost: source.byte() & 1 == 0 };
             Response::Servers((0..source.below(4)).map(|_| server(source)).collect())
         }
-        12 => Response::Active { incarnation: u32::from(source.byte()) },
         _ => Response::Stats(Box::new(stats(source))),
     }
 }
@@ -270,7 +268,7 @@ fn error(source: &mut Source<'_>) -> FabricError {
         17 => Refusal::OtherCluster { server: source.u16() },
         18 => Refusal::OtherMemory { server: source.u16() },
         19 => Refusal::OtherCount { servers: source.u16() },
-        _ => Refusal::BadRequest { what: "the root word is null" },
+        _ => Refusal::BadRequest { what: "an entry does not fit a leaf" },
     };
     FabricError::Refused(refusal)
 }

@@ -5,7 +5,6 @@ use sherman_layout::testing::{VecMemory, small_options};
 
 const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 8, value_len: 16, leaf_bytes: 1024, internal_bytes: 512 };
-const ROOT: u64 = 0x0001_0000_0000_2a40;
 
 fn catalog() -> (VecMemory, Geometry, Catalog) {
     let memory = VecMemory::new(64 << 10, 0);
@@ -15,54 +14,76 @@ fn catalog() -> (VecMemory, Geometry, Catalog) {
     (memory, geometry, catalog)
 }
 
-fn tree(name: &str, id: u32) -> NewTree<'_> {
-    NewTree { name, spec: SPEC, types: None, id, root: ROOT }
+fn tree(name: &str) -> NewTree<'_> {
+    NewTree { name, spec: SPEC, types: None }
 }
+
+const PRESENT: fn(u16) -> bool = |_| false;
 
 #[test]
 fn creating_twice_gives_the_first_tree() {
     let (memory, geometry, mut catalog) = catalog();
-    let (first, second) = (catalog.new_tree_id(&memory).unwrap(), catalog.new_tree_id(&memory).unwrap());
-    let (info, created) = catalog.create(&memory, &geometry, tree("orders", first)).unwrap();
+    let (info, created) = catalog.create(&memory, &geometry, tree("orders"), PRESENT).unwrap();
     assert!(created);
-    assert_eq!(memory.load_u64(Space::Host, info.root_word), ROOT);
-    let other = NewTree { spec: TreeSpec { key_len: 9, ..SPEC }, root: 64, ..tree("orders", second) };
-    assert_eq!(catalog.create(&memory, &geometry, other), Ok((info, false)));
-    assert_eq!(catalog.list(&memory).len(), 1);
+    let other = NewTree { spec: TreeSpec { key_len: 9, ..SPEC }, ..tree("orders") };
+    assert_eq!(catalog.create(&memory, &geometry, other, PRESENT), Ok((info, false)));
+    assert_eq!(catalog.list().len(), 1);
 }
 
 #[test]
 fn a_tree_keeps_the_types_it_was_created_with() {
     let (memory, geometry, mut catalog) = catalog();
-    let ids = [1, 2, 3].map(|_| catalog.new_tree_id(&memory).unwrap());
     let types = |key| TreeTypes::new(key, "(u64, u32)");
-    let typed = |name, id, types| NewTree { types, ..tree(name, id) };
-    let (info, created) = catalog.create(&memory, &geometry, typed("orders", ids[0], types("u64"))).unwrap();
+    let typed = |name, types| NewTree { types, ..tree(name) };
+    let (info, created) = catalog.create(&memory, &geometry, typed("orders", types("u64")), PRESENT).unwrap();
     assert_eq!((info.types, created), (types("u64"), true));
-    let late = catalog.create(&memory, &geometry, typed("orders", ids[1], types("i64")));
+    let late = catalog.create(&memory, &geometry, typed("orders", types("i64")), PRESENT);
     assert_eq!(late, Ok((info.clone(), false)), "the client compares the types");
-    catalog.create(&memory, &geometry, typed("plain", ids[1], None)).unwrap();
+    catalog.create(&memory, &geometry, typed("plain", None), PRESENT).unwrap();
     for catalog in [&catalog, &Catalog::load(&memory, &geometry).unwrap()] {
-        assert_eq!(catalog.open(&memory, "orders"), Some(&info));
-        assert_eq!(catalog.open(&memory, "plain").unwrap().types, None);
+        assert_eq!(catalog.open("orders"), Some(&info));
+        assert_eq!(catalog.open("plain").unwrap().types, None);
     }
     // A tree that takes over the entry of another tree does not inherit its types.
-    end(&memory, &info);
-    let (again, _) = catalog.create(&memory, &geometry, tree("orders", ids[2])).unwrap();
+    catalog.drop_tree(&memory, &geometry, "orders", info.id).unwrap();
+    let (again, _) = catalog.create(&memory, &geometry, tree("orders"), PRESENT).unwrap();
     assert_eq!((again.types, again.root_word), (None, info.root_word));
     assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
 }
 
 #[test]
-fn the_server_never_stores_to_a_root_word_again() {
+fn the_catalog_never_stores_to_a_root_word() {
     let (memory, geometry, mut catalog) = catalog();
-    let id = catalog.new_tree_id(&memory).unwrap();
-    let (info, _) = catalog.create(&memory, &geometry, tree("a", id)).unwrap();
-    memory.store_u64(Space::Host, info.root_word, 4096);
-    catalog.create(&memory, &geometry, tree("a", id)).unwrap();
-    let id = catalog.new_tree_id(&memory).unwrap();
-    catalog.create(&memory, &geometry, tree("b", id)).unwrap();
-    assert_eq!(memory.load_u64(Space::Host, info.root_word), 4096);
+    let words = || load_host(&memory, geometry.root_offset, geometry.root_table_bytes());
+    for index in 0..geometry.catalog_capacity {
+        memory.store_u64(Space::Host, geometry.root_word(index), 4096 + u64::from(index));
+    }
+    let before = words();
+    let (info, _) = catalog.create(&memory, &geometry, tree("a"), PRESENT).unwrap();
+    catalog.create(&memory, &geometry, tree("b"), PRESENT).unwrap();
+    catalog.drop_tree(&memory, &geometry, "a", info.id).unwrap();
+    catalog.create(&memory, &geometry, tree("c"), PRESENT).unwrap();
+    assert_eq!(words(), before);
+    assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
+}
+
+#[test]
+fn root_words_are_spread_over_the_volumes_that_are_there() {
+    let memory = VecMemory::new(64 << 10, 0);
+    let options = sherman_layout::FormatOptions { servers: 3, catalog_capacity: 6, ..small_options() };
+    let geometry = options.plan(64 << 10, 0).unwrap();
+    Catalog::format(&memory);
+    let mut catalog = Catalog::load(&memory, &geometry).unwrap();
+    let mut words = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        words.push(catalog.create(&memory, &geometry, tree(name), |volume| volume == 1).unwrap().0.root_word);
+    }
+    assert_eq!(words.iter().map(|word| word.server()).collect::<Vec<_>>(), [0, 2, 0, 2]);
+    assert!(words.iter().all(|word| geometry.is_root_word(word.offset())));
+    let full = catalog.create(&memory, &geometry, tree("e"), |volume| volume == 1);
+    assert_eq!(full, Err(Refusal::TooManyTrees), "the other entries have their words on a lost volume");
+    let (info, _) = catalog.create(&memory, &geometry, tree("e"), PRESENT).unwrap();
+    assert_eq!(info.root_word.server(), 1);
     assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
 }
 
@@ -75,38 +96,31 @@ fn tree_ids_are_never_issued_twice_even_after_a_restart() {
     memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, u64::from(u32::MAX));
     let mut last = Catalog::load(&memory, &geometry).unwrap();
     assert_eq!(last.new_tree_id(&memory), Ok(u32::MAX));
-    assert_eq!(last.new_tree_id(&memory), Err(Refusal::TooManyTrees));
+    assert_eq!(last.create(&memory, &geometry, tree("t"), PRESENT), Err(Refusal::TooManyTrees));
     assert_eq!(Catalog::load(&memory, &geometry), Ok(last));
 }
 
 #[test]
 fn senseless_trees_are_refused_and_change_nothing() {
     let (memory, geometry, mut catalog) = catalog();
-    let id = catalog.new_tree_id(&memory).unwrap();
-    let used = catalog.new_tree_id(&memory).unwrap();
-    catalog.create(&memory, &geometry, tree("used", used)).unwrap();
+    catalog.create(&memory, &geometry, tree("used"), PRESENT).unwrap();
     let (before, bytes) = (catalog.clone(), memory.clone());
     let long = "x".repeat(129);
     for name in ["", &long] {
-        assert_eq!(catalog.create(&memory, &geometry, tree(name, id)), Err(Refusal::BadName));
+        assert_eq!(catalog.create(&memory, &geometry, tree(name), PRESENT), Err(Refusal::BadName));
     }
-    let shaped = |spec| NewTree { spec, ..tree("t", id) };
-    for bad in [
-        shaped(TreeSpec { key_len: 0, ..SPEC }),
-        shaped(TreeSpec { key_len: 1025, leaf_bytes: 4096, internal_bytes: 4096, ..SPEC }),
-        shaped(TreeSpec { value_len: 1016, ..SPEC }),
-        shaped(TreeSpec { value_len: u32::MAX, ..SPEC }),
-        shaped(TreeSpec { key_len: 512, ..SPEC }),
-        shaped(TreeSpec { leaf_bytes: 1000, ..SPEC }),
-        shaped(TreeSpec { leaf_bytes: 8192, ..SPEC }),
-        shaped(TreeSpec { internal_bytes: 64, ..SPEC }),
-        tree("t", 0),
-        tree("t", used),
-        tree("t", used + 1),
-        NewTree { root: 0, ..tree("t", id) },
+    for spec in [
+        TreeSpec { key_len: 0, ..SPEC },
+        TreeSpec { key_len: 1025, leaf_bytes: 4096, internal_bytes: 4096, ..SPEC },
+        TreeSpec { value_len: 1016, ..SPEC },
+        TreeSpec { value_len: u32::MAX, ..SPEC },
+        TreeSpec { key_len: 512, ..SPEC },
+        TreeSpec { leaf_bytes: 1000, ..SPEC },
+        TreeSpec { leaf_bytes: 8192, ..SPEC },
+        TreeSpec { internal_bytes: 64, ..SPEC },
     ] {
-        let refused = catalog.create(&memory, &geometry, bad);
-        assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{bad:?}: {refused:?}");
+        let refused = catalog.create(&memory, &geometry, NewTree { spec, ..tree("t") }, PRESENT);
+        assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{spec:?}: {refused:?}");
     }
     assert_eq!((catalog, memory), (before, bytes));
 }
@@ -116,13 +130,14 @@ fn a_full_catalog_refuses_new_trees_and_still_knows_the_old() {
     let (memory, geometry, mut catalog) = catalog();
     let longest = "é".repeat(64);
     for name in ["d", "b", &longest, "a"] {
-        let id = catalog.new_tree_id(&memory).unwrap();
-        catalog.create(&memory, &geometry, tree(name, id)).unwrap();
+        catalog.create(&memory, &geometry, tree(name), PRESENT).unwrap();
     }
-    let id = catalog.new_tree_id(&memory).unwrap();
-    assert_eq!(catalog.create(&memory, &geometry, tree("e", id)), Err(Refusal::TooManyTrees));
-    assert_eq!(catalog.create(&memory, &geometry, tree("a", id)).map(|(_, created)| created), Ok(false));
-    let names: Vec<_> = catalog.list(&memory).into_iter().map(|tree| tree.name).collect();
+    let next = catalog.next_tree_id;
+    assert_eq!(catalog.create(&memory, &geometry, tree("e"), PRESENT), Err(Refusal::TooManyTrees));
+    assert_eq!(catalog.next_tree_id, next, "a refusal changes nothing");
+    let again = catalog.create(&memory, &geometry, tree("a"), PRESENT);
+    assert_eq!(again.map(|(_, created)| created), Ok(false));
+    let names: Vec<_> = catalog.list().into_iter().map(|tree| tree.name).collect();
     assert_eq!(names, ["a", "b", "d", &longest]);
     assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
 }
@@ -130,10 +145,9 @@ fn a_full_catalog_refuses_new_trees_and_still_knows_the_old() {
 #[test]
 fn a_damaged_catalog_is_refused() {
     let (memory, geometry, mut catalog) = catalog();
-    let id = catalog.new_tree_id(&memory).unwrap();
     let types = TreeTypes::new("u64", "i64");
-    catalog.create(&memory, &geometry, NewTree { types, ..tree("a", id) }).unwrap();
-    for byte in 8..ENTRY as u64 {
+    catalog.create(&memory, &geometry, NewTree { types, ..tree("a") }, PRESENT).unwrap();
+    for byte in 0..ENTRY as u64 {
         let copy = memory.clone();
         let at = geometry.catalog_entry(0) + byte;
         let mut old = [0];
@@ -141,80 +155,28 @@ fn a_damaged_catalog_is_refused() {
         copy.store(Space::Host, at, &[old[0] ^ 0x80]);
         assert!(Catalog::load(&copy, &geometry).is_err(), "byte {byte}");
     }
-    let twice = memory.clone();
-    twice.store(Space::Host, geometry.catalog_entry(1), &load_host(&memory, geometry.catalog_entry(0), 256));
-    assert!(Catalog::load(&twice, &geometry).is_err());
+    let moved = memory.clone();
+    moved.store(Space::Host, geometry.catalog_entry(1), &load_host(&memory, geometry.catalog_entry(0), 256));
+    moved.store(Space::Host, geometry.catalog_entry(0), &[0; 256]);
+    assert!(Catalog::load(&moved, &geometry).is_err(), "it names the root word of another entry");
     memory.store_u64(Space::Host, NEXT_TREE_ID_OFFSET, 1);
     assert!(Catalog::load(&memory, &geometry).is_err());
 }
 
-/// Ends a tree as a client does: by its root word.
-fn end(memory: &VecMemory, tree: &TreeInfo) {
-    memory.store_u64(Space::Host, tree.root_word, 0);
-}
-
 #[test]
-fn a_tree_is_dropped_only_once_its_root_word_is_null_and_by_its_own_id() {
+fn a_tree_is_dropped_by_its_own_id_and_once() {
     let (memory, geometry, mut catalog) = catalog();
-    let id = catalog.new_tree_id(&memory).unwrap();
-    let (info, _) = catalog.create(&memory, &geometry, tree("a", id)).unwrap();
+    let (info, _) = catalog.create(&memory, &geometry, tree("a"), PRESENT).unwrap();
+    let id = info.id;
     let missing = |name: &str| Err(Refusal::NoSuchTree { name: name.to_owned() });
     assert_eq!(catalog.drop_tree(&memory, &geometry, "b", id), missing("b"));
     assert_eq!(catalog.drop_tree(&memory, &geometry, "a", id + 1), missing("a"));
-    let alive = catalog.drop_tree(&memory, &geometry, "a", id);
-    assert!(matches!(alive, Err(Refusal::BadRequest { .. })), "{alive:?}");
-    assert_eq!(catalog.open(&memory, "a"), Some(&info));
-    end(&memory, &info);
+    assert_eq!(catalog.open("a"), Some(&info));
     assert_eq!(catalog.drop_tree(&memory, &geometry, "a", id), Ok(()));
     assert_eq!(catalog.drop_tree(&memory, &geometry, "a", id), missing("a"));
-    assert_eq!(memory.load_u64(Space::Host, info.root_word), 0);
-    assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
-}
-
-#[test]
-fn a_tree_whose_root_word_is_null_is_not_found() {
-    let (memory, geometry, mut catalog) = catalog();
-    let ids = [catalog.new_tree_id(&memory).unwrap(), catalog.new_tree_id(&memory).unwrap()];
-    let (a, _) = catalog.create(&memory, &geometry, tree("a", ids[0])).unwrap();
-    let (b, _) = catalog.create(&memory, &geometry, tree("b", ids[1])).unwrap();
-    end(&memory, &a);
-    for catalog in [&catalog, &Catalog::load(&memory, &geometry).unwrap()] {
-        assert_eq!(catalog.open(&memory, "a"), None);
-        assert_eq!(catalog.list(&memory), std::slice::from_ref(&b));
-    }
-}
-
-#[test]
-fn a_new_tree_takes_the_name_and_the_entry_of_one_that_was_dropped_half_way() {
-    let (memory, geometry, mut catalog) = catalog();
-    let ids = [1, 2, 3].map(|_| catalog.new_tree_id(&memory).unwrap());
-    catalog.create(&memory, &geometry, tree("first", ids[0])).unwrap();
-    let (old, _) = catalog.create(&memory, &geometry, tree("a", ids[1])).unwrap();
-    end(&memory, &old);
-    let refused = catalog.create(&memory, &geometry, tree("a", ids[1]));
-    assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "its nodes may still exist: {refused:?}");
-    let (new, created) = catalog.create(&memory, &geometry, tree("a", ids[2])).unwrap();
-    assert!(created);
-    assert_eq!((new.id, new.root_word), (ids[2], old.root_word));
-    assert_eq!(memory.load_u64(Space::Host, new.root_word), ROOT);
-    let late = catalog.drop_tree(&memory, &geometry, "a", ids[1]);
-    assert_eq!(late, Err(Refusal::NoSuchTree { name: "a".to_owned() }), "the dropper of the old one");
-    assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
-}
-
-#[test]
-fn trees_dropped_half_way_do_not_fill_the_catalog() {
-    let (memory, geometry, mut catalog) = catalog();
-    for round in 0..12 {
-        let id = catalog.new_tree_id(&memory).unwrap();
-        let name = format!("tree {round}");
-        let (info, created) = catalog.create(&memory, &geometry, tree(&name, id)).unwrap();
-        assert!(created);
-        if round >= 3 {
-            end(&memory, &info);
-        }
-        assert_eq!(Catalog::load(&memory, &geometry).as_ref(), Ok(&catalog));
-    }
-    let names: Vec<_> = catalog.list(&memory).into_iter().map(|tree| tree.name).collect();
-    assert_eq!(names, ["tree 0", "tree 1", "tree 2"]);
+    assert_eq!(Catalog::load(&memory, &geometry).as_ref(), Ok(&catalog));
+    let (next, created) = catalog.create(&memory, &geometry, tree("a"), PRESENT).unwrap();
+    assert!(created && next.id > id, "no id comes back");
+    assert_eq!(next.root_word, info.root_word, "the entry is used again");
+    assert_eq!(catalog.drop_tree(&memory, &geometry, "a", id), missing("a"), "the dropper of the old one");
 }

@@ -1,8 +1,8 @@
 //! Servers that crash between two words, and the state that must be there when they are opened again.
 
-use super::{CAPACITY, HOST, options, root_of, run};
+use super::{CAPACITY, HOST, options, run};
 use crate::{MemoryServer, OpenError};
-use sherman_fabric::control::{ChunkClass, TreeInfo};
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
 use sherman_layout::testing::VecMemory;
 use sherman_layout::{ChunkEntry, FormatOptions, MemberEntry, MemberState, SpanWord, SuperblockError};
@@ -54,9 +54,14 @@ fn concerned(
     freed.chain(about).chain([from]).collect()
 }
 
-/// The property of clients that the request does not concern, the permanent classes, and the trees with their
-/// root words.
-fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ComputeId]) -> Vec<String> {
+/// The property of clients that the request does not concern, the permanent classes, the root words, and the
+/// trees but `dropped`.
+fn must_survive(
+    server: &MemoryServer,
+    memory: &VecMemory,
+    concerned: &[ComputeId],
+    dropped: Option<u32>,
+) -> Vec<String> {
     let mut facts = Vec::new();
     for index in 0..server.geometry().chunks {
         if let Some(ChunkEntry::Nodes { class }) = server.chunk(index) {
@@ -72,14 +77,19 @@ fn must_survive(server: &MemoryServer, memory: &VecMemory, concerned: &[ComputeI
         let taken = server.member(id).filter(|member| member.state != MemberState::Free);
         facts.extend(taken.map(|member| format!("{id} issued {}", member.incarnation)));
     }
-    let root = |tree: &TreeInfo| memory.load_u64(Space::Host, tree.root_word);
-    facts.extend(server.trees(memory).iter().map(|tree| format!("{tree:?} {}", root(tree))));
+    let geometry = server.geometry();
+    let mut roots = vec![0; geometry.root_table_bytes() as usize];
+    memory.load(Space::Host, geometry.root_offset, &mut roots);
+    facts.push(format!("root words {roots:?}"));
+    facts.extend(
+        server.trees().iter().filter(|tree| dropped != Some(tree.id)).map(|tree| format!("{tree:?}")),
+    );
     facts
 }
 
 /// Whether `facts` still hold.
 fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: &[ComputeId]) -> bool {
-    let after = must_survive(after, memory, concerned);
+    let after = must_survive(after, memory, concerned, None);
     facts.iter().all(|fact| after.contains(fact))
 }
 
@@ -171,15 +181,14 @@ fn check_retiring(
 }
 
 /// No request, wherever it was cut, brings back a tree or enters one that was not requested.
-fn check_catalog(before: &VecMemory, bytes: &VecMemory, reopened: &MemoryServer, request: &Request) {
+fn check_catalog(before: &VecMemory, reopened: &MemoryServer, request: &Request) {
     let Ok(old) = MemoryServer::open(before) else { panic!("the memory opened before") };
-    let known = old.trees(before);
-    for tree in reopened.trees(bytes).iter().filter(|tree| !known.contains(tree)) {
+    let known = old.trees();
+    for tree in reopened.trees().iter().filter(|tree| !known.contains(tree)) {
         assert!(
-            matches!(request, Request::CreateTree { name, id, .. } if (name, *id) == (&tree.name, tree.id)),
+            matches!(request, Request::CreateTree { name, .. } if *name == tree.name),
             "{request:?} brought {tree:?}"
         );
-        assert_eq!(bytes.load_u64(Space::Host, tree.root_word), root_of(tree.id));
     }
 }
 
@@ -190,7 +199,11 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
             let mut after = server.clone();
             let _ = after.handle(&memory.clone(), from, request, now);
             let whom = concerned(from, request, server, &after);
-            let (facts, ground) = (must_survive(server, memory, &whom), spans(server, memory));
+            let dropped = match request {
+                Request::DropTree { id, .. } => Some(*id),
+                _ => None,
+            };
+            let (facts, ground) = (must_survive(server, memory, &whom, dropped), spans(server, memory));
             for words in 0.. {
                 let bytes = memory.clone();
                 let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
@@ -200,7 +213,7 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
                 assert!(still_there(&facts, &reopened, &bytes, &whom), "{request:?} cut after {words} words");
                 check_hints(&ground, &spans(&reopened, &bytes), request);
                 check_members(server, &reopened, &after, request);
-                check_catalog(memory, &bytes, &reopened, request);
+                check_catalog(memory, &reopened, request);
                 if cut.words_left.get() > 0 {
                     break;
                 }

@@ -123,7 +123,7 @@ fn a_dead_or_leaving_member_is_refused_every_control_request() {
         for request in [
             Request::Activate,
             Request::Leave,
-            Request::NewTreeId,
+            Request::ListTrees,
             Request::Renew,
             Request::Depart,
             Request::Suspect { client: b },

@@ -192,7 +192,8 @@ fn drops_leave_slots_to_others_and_are_finished_later() {
     let mut fixture = fixture();
     let [a, b] = [(); 2].map(|()| fixture.join());
     fixture.load(&a, (0..12).map(|key| (key, key)));
-    let root = fixture.sim.memory(0).load_u64(Space::Host, a.tree.info().root_word);
+    let word = a.tree.info().root_word;
+    let root = fixture.sim.memory(word.server()).load_u64(Space::Host, word.offset());
     let root = b.shared.lane(RootWord::from_bits(root).address);
     // A live client holds the lane of a node below the root.
     let places = fixture.walk(&a).expect("a sound tree").places;

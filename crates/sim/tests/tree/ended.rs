@@ -1,6 +1,7 @@
 //! Trees that are dropped while a client that worked on them, or that was dropping them, is recovered.
 
 use super::scene::{Deed, assert_nothing_is_lost, die_at, lanes_held, poll_until};
+use sherman_core::root::RootWord;
 use sherman_core::survey::{Content, survey};
 use sherman_core::{Cause, ComputeServer, Error, Recovery, Techniques};
 use sherman_fabric::{Clock, Memory, Space, Verdict, sleep_until};
@@ -45,9 +46,11 @@ fn race(deed: Deed, effects: u64, seed: u64, rival: bool) -> bool {
     });
     if rival {
         let (worker, tree) = (recoverer.worker(), Arc::clone(&dropper.tree));
-        let (memory, root_word) = (fixture.sim.memory(0), tree.info().root_word);
+        let root_word = tree.info().root_word;
+        let memory = fixture.sim.memory(root_word.server());
+        let ended = RootWord::ended(tree.info().id);
         drop(fixture.sim.spawn_on(&recoverer.fabric, 1, "rival", async move {
-            while memory.load_u64(Space::Host, root_word) != 0 {
+            while memory.load_u64(Space::Host, root_word.offset()) != ended {
                 sleep_until(worker.endpoint(), worker.endpoint().now() + 300).await;
             }
             worker.tree(&tree.info().name, &tree.info().spec).await.expect("the name is free");
@@ -129,12 +132,14 @@ fn recover_dropper(stopped: Stopped) -> Result<Recovery, Error> {
         at.set(4);
         outcome
     });
-    let (worker, tree, at, memory) =
-        (dropper.worker(), Arc::clone(&dropper.tree), Rc::clone(&stage), fixture.sim.memory(0));
+    let (worker, tree, at) = (dropper.worker(), Arc::clone(&dropper.tree), Rc::clone(&stage));
+    let (root_word, ended) = (tree.info().root_word, RootWord::ended(tree.info().id));
+    let memory = fixture.sim.memory(root_word.server());
     drop(fixture.sim.spawn_on(&dropper.fabric, 0, "dropper", async move {
         reach(&at, 1, worker.endpoint()).await;
         let mut end = pin!(worker.drop_tree(&tree.info().name));
-        assert!(poll_until(end.as_mut(), || memory.load_u64(Space::Host, tree.info().root_word) == 0).await);
+        let has_ended = || memory.load_u64(Space::Host, root_word.offset()) == ended;
+        assert!(poll_until(end.as_mut(), has_ended).await);
         at.set(2);
     }));
     let (worker, client, at) = (recoverer.worker(), dropper.fabric.client(), Rc::clone(&stage));

@@ -118,6 +118,15 @@ impl Hunt {
                 },
                 ..lined.with_crashes()
             },
+            // Two clients must find a new tree without a root.
+            Mutant::RootOverRoot => Self {
+                bend: |scenario| {
+                    (scenario.catalog, scenario.computes, scenario.threads, scenario.servers) =
+                        (true, 3, 1, 2);
+                    (scenario.loaded, scenario.operations) = (5, 12);
+                },
+                ..lined.with_crashes()
+            },
             // A client must die while it frees, loads or splits nodes of a dropped tree.
             Mutant::DropLeftFirst => Self {
                 bend: |scenario| {
