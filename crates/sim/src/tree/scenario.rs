@@ -312,7 +312,7 @@ impl Scenario {
             host_bytes: match (self.short, self.catalog) {
                 (true, _) => 60 << 10,
                 (false, true) => 320 << 10,
-                (false, false) => 192 << 10,
+                (false, false) => 188 << 10,
             },
             on_chip_bytes: 128,
             format,

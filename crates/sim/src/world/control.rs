@@ -9,7 +9,7 @@ use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
 use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{Memories, MemoryServer};
 
 impl World {
     /// Sends a control request.
@@ -133,7 +133,10 @@ impl World {
             let asked = mix_bytes(u64::from(from.0), format!("{request:?}").as_bytes());
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        let answer = target.cpu.handle(&CpuView::new(&mut target.memory), from, request, now);
+        let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
+        let memories = Memories { volume: &views.0, control: &views.1 };
+        let answer = target.cpu.handle(memories, from, request, now);
+        drop(views);
         self.end_reaped(server);
         answer
     }
@@ -317,7 +320,10 @@ impl World {
             self.cut_off(owner, server);
         }
         let target = &mut self.servers[usize::from(server)];
-        match MemoryServer::open(&CpuView::new(&mut target.memory)) {
+        let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
+        let opened = MemoryServer::open(Memories { volume: &views.0, control: &views.1 });
+        drop(views);
+        match opened {
             Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
             // Client verbs must never damage the tables.
             Err(error) => {
@@ -335,7 +341,10 @@ impl World {
         };
         let format =
             FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
-        if let Ok(cpu) = MemoryServer::format(&CpuView::new(&mut target.memory), &format) {
+        let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
+        let formatted = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format);
+        drop(views);
+        if let Ok(cpu) = formatted {
             target.cpu = cpu;
         }
     }
@@ -354,11 +363,14 @@ impl World {
             return Err(Refusal::Unreachable { server: 0 });
         }
         first.cpu_used = true;
-        let joined = first.cpu.join_seeing(&CpuView::new(&mut first.memory), &seen, now);
+        let views = (CpuView::new(&mut first.memory), CpuView::new(&mut first.control_memory));
+        let memories = Memories { volume: &views.0, control: &views.1 };
+        let joined = first.cpu.join_seeing(memories, &seen, now);
+        drop(views);
         let cluster = first.cpu.cluster();
         for server in others.iter_mut().filter(|server| !server.lost) {
             server.cpu_used = true;
-            server.cpu.adopt(&CpuView::new(&mut server.memory), cluster);
+            server.cpu.volume.adopt(&CpuView::new(&mut server.memory), cluster);
         }
         self.end_reaped(0);
         // Every server learns the new member, and refuses the previous owner of its id.
