@@ -25,9 +25,11 @@ const HUNGRY_TRIES_PER_LEASE: u64 = 32;
 const CALLS_IN_FLIGHT: usize = 16;
 /// Retries that only let other tasks run. After them an operation sleeps between retries.
 const EAGER_RETRIES: u32 = 8;
-/// Tries of a lane with the short pause of the technique `fair`. After them pauses grow.
+/// Tries of a lane with the shortest pause of the technique `fair`. After them pauses grow.
 const SOON_RETRIES: u32 = 64;
-/// The pause between two tries of a lane with the technique `fair`.
+/// After so many further tries the pause has doubled.
+const SOON_DOUBLING: u32 = 64;
+/// The shortest pause between two tries of a lane with the technique `fair`.
 const SOON_NANOS: u64 = 300;
 /// The longest pause between two tries.
 const MAX_PAUSE_NANOS: u64 = 256_000;
@@ -428,18 +430,26 @@ impl<'w, E: Endpoint> Op<'w, E> {
     }
 
     /// Counts a retry of a lane that another compute server holds, and waits before it. With the technique
-    /// `fair` the pause is short and constant at first. So a lane that is free again does not stay idle, and
-    /// no compute server has an advantage.
+    /// `fair` the pauses are short and constant at first, and then grow slowly. So a lane that is free again
+    /// does not stay idle, and an operation that was unlucky for long still tries almost as often as others.
     pub(crate) async fn retry_soon(&self, cause: Cause) -> Result<(), Error> {
-        let tries = self.tries.get();
-        if !self.worker.compute.techniques().fair || tries >= SOON_RETRIES {
+        if !self.worker.compute.techniques().fair {
             return self.retry(cause).await;
         }
         self.note(cause)?;
-        self.tries.set(tries + 1);
-        let until = self.endpoint().now().saturating_add(SOON_NANOS).min(self.deadline());
+        let tries = self.tries.get();
+        self.tries.set(tries.saturating_add(1));
+        let doublings = tries.saturating_sub(SOON_RETRIES) / SOON_DOUBLING;
+        let pause = (SOON_NANOS << doublings.min(10)).min(self.longest_pause());
+        let until = self.endpoint().now().saturating_add(pause).min(self.deadline());
         sherman_fabric::sleep_until(self.endpoint(), until).await;
         Ok(())
+    }
+
+    /// The longest pause between two tries. It is short compared with a lease: another thread of this compute
+    /// server may hold a lane and wait for this one.
+    fn longest_pause(&self) -> u64 {
+        MAX_PAUSE_NANOS.min(self.worker.compute.geometry().lease_nanos / PAUSES_PER_LEASE)
     }
 
     /// Counts a retry and waits before it. At first only other tasks run. Then the operation sleeps, longer
@@ -451,10 +461,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         if tries < EAGER_RETRIES || !self.worker.compute.techniques().backoff {
             sherman_fabric::yield_now().await;
         } else {
-            // Short compared with a lease: another thread of this compute server may hold a lane and wait for
-            // this one.
-            let longest = MAX_PAUSE_NANOS.min(self.worker.compute.geometry().lease_nanos / PAUSES_PER_LEASE);
-            let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(longest);
+            let pause = (1_000_u64 << (tries - EAGER_RETRIES).min(10)).min(self.longest_pause());
             let until = self.endpoint().now().saturating_add(pause).min(self.deadline());
             sherman_fabric::sleep_until(self.endpoint(), until).await;
         }

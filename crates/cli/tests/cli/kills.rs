@@ -18,7 +18,7 @@ fn writer() {
 }
 
 fn kills() -> u64 {
-    std::env::var("SHERMAN_KILLS").map_or(30, |text| text.parse().expect("a number of kills"))
+    std::env::var("SHERMAN_KILLS").map_or(20, |text| text.parse().expect("a number of kills"))
 }
 
 #[test]

@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 
 const SMALL: &[&str] = &["--memory", "64MiB", "--chunk", "1MiB"];
 
+/// How long each transport is used: a second in a plain run, `full` seconds where kills are counted in full.
+fn time(full: u64) -> Duration {
+    Duration::from_secs(if std::env::var_os("SHERMAN_KILLS").is_some() { full } else { 1 })
+}
+
 fn open(url: &str) -> Result<Cluster, Failure> {
     Ok(Cluster::open(url)?)
 }
@@ -29,8 +34,7 @@ fn threads_of_many_compute_servers_lose_nothing() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 3, SMALL);
         let url = servers.url();
-        let done =
-            sherman_conformance::trees::stress(&|| open(&url), "stress", 1, 3, 2, Duration::from_secs(3))?;
+        let done = sherman_conformance::trees::stress(&|| open(&url), "stress", 1, 3, 2, time(3))?;
         println!("{transport:?}: {done:?}");
         assert!(done.operations > 1_000 && done.increments > 10, "{done:?}");
     }
@@ -42,8 +46,7 @@ fn ranges_miss_nothing_that_is_there_throughout() -> Result<(), Failure> {
     for transport in TRANSPORTS {
         let servers = Servers::start(transport, 2, SMALL);
         let url = servers.url();
-        let read =
-            sherman_conformance::trees::ranges(&|| open(&url), "ranges", 1, 2, Duration::from_secs(2))?;
+        let read = sherman_conformance::trees::ranges(&|| open(&url), "ranges", 1, 2, time(2))?;
         println!("{transport:?}: {read} ranges");
         assert!(read > 10, "{read}");
     }

@@ -1,7 +1,7 @@
 //! How much the long suites do.
 
 /// Number of schedules with crashes, unless `SHERMAN_SCHEDULES` is set.
-const PLAIN: u64 = 20_000;
+const PLAIN: u64 = 10_000;
 /// From this many schedules on, all suites run in full.
 const FULL: u64 = 60_000;
 
