@@ -54,7 +54,9 @@ fn lost_hosts_lose_no_acknowledged_change_and_show_no_stale_read() {
         panic!("{violation}");
     }
     let came_back = explored.share(explored.with.rejoin);
-    assert!(came_back > 0.4, "clients came back in {came_back} of the schedules");
+    // Less the error of a share in so many schedules, three times its standard deviation.
+    let error = 1.5 / (count as f64).sqrt();
+    assert!(came_back > 0.4 - error, "clients came back in {came_back} of the schedules");
 }
 
 /// A host is lost after every effect of every kind of operation, alone and with the client.
