@@ -95,6 +95,7 @@ fn verbs_in_file(nodes: &[usize]) {
         path: path.clone(),
         host_bytes,
         on_chip_bytes,
+        control_bytes: 0,
         atomicity,
         preallocate: true,
     }) {

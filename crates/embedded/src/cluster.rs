@@ -208,9 +208,9 @@ fn make_one_cluster(servers: &[Server]) {
     let identities: Vec<u64> =
         servers.iter().map(|server| server.look(|tables| tables.superblock().memory_id)).collect();
     let Some((first, cluster)) = servers.first().zip(identities.first().copied()) else { return };
-    first.change(|tables, memory| tables.enlist_all(memory, &identities));
+    first.change(|tables, memories| tables.enlist_all(memories, &identities));
     for server in servers {
-        server.change(|tables, memory| tables.adopt(memory, cluster));
+        server.change(|tables, memories| tables.adopt(memories, cluster));
     }
 }
 

@@ -29,6 +29,7 @@ pub use error::{FileError, FileProblem};
 pub(crate) use header::Header;
 pub use peek::{Formatted, peek};
 
+use crate::control_memory::ControlMemory;
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::journal::{self, Journal};
 use crate::line::{Atomicity, Lines};
@@ -50,6 +51,9 @@ pub struct FileOptions {
     pub host_bytes: u64,
     /// Bytes of on-chip memory, a multiple of 8. Fixed when the file is made.
     pub on_chip_bytes: u64,
+    /// Bytes of memory for the control state, a multiple of 8. Fixed when the file is made, and only then
+    /// taken from here. 0 on a server that does not keep it.
+    pub control_bytes: u64,
     /// The unit of atomicity among live clients.
     pub atomicity: Atomicity,
     /// Whether the file takes all its disk space now, even if it was made sparse before.
@@ -65,27 +69,34 @@ pub enum Contents {
     Kept,
 }
 
+/// The parts of an open file.
+type Opened = (Lines, OnChip, ControlMemory, Header);
+
 /// Opens or makes the file.
-pub(crate) fn open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileError> {
+pub(crate) fn open(options: &FileOptions) -> Result<Opened, FileError> {
     try_open(options).map_err(|problem| FileError { path: options.path.clone(), problem })
 }
 
-fn try_open(options: &FileOptions) -> Result<(Lines, OnChip, Header), FileProblem> {
-    let asked = Image::new(options.host_bytes, options.on_chip_bytes);
-    let places = Places::of(options).ok_or(FileProblem::BadSizes)?;
+fn try_open(options: &FileOptions) -> Result<Opened, FileProblem> {
+    let asked = Image::new(options.host_bytes, options.on_chip_bytes, options.control_bytes);
+    let places = Places::of(&asked).ok_or(FileProblem::BadSizes)?;
     let (file, before) = open_locked(&options.path)?;
     let undo = Undo { path: &options.path, before };
     let length = file.metadata().map_err(FileProblem::io("read the metadata of"))?.len();
-    let found = if length == 0 { None } else { check(&file, &asked, length, places.end)? };
+    let found = if length == 0 { None } else { check(&file, &asked, length)? };
+    let places = match &found {
+        Some(found) => Places::of(found).ok_or(FileProblem::BadSizes)?,
+        None => places,
+    };
     if let Err(problem) = extend(&file, found.is_none().then_some(&asked), &places, options) {
         undo.run(&file);
         return Err(problem);
     }
-    let (lines, chip, header) = map(file, &places, options)?;
+    let (lines, chip, control, header) = map(file, &places, options)?;
     if found.is_none() {
         header.finish(&asked);
     }
-    Ok((lines, chip, header))
+    Ok((lines, chip, control, header))
 }
 
 /// Writes the header if the file must be made, and sets the file's length and disk space.
@@ -140,18 +151,34 @@ struct Places {
     chip_words: usize,
     host_offset: usize,
     host_words: usize,
+    control_offset: usize,
+    control_words: usize,
     end: u64,
 }
 
 impl Places {
     /// Returns `None` if the sizes are not whole lines and words, or are too large.
-    fn of(options: &FileOptions) -> Option<Self> {
-        let host = usize::try_from(options.host_bytes).ok()?;
-        let chip = usize::try_from(options.on_chip_bytes).ok()?;
+    fn of(image: &Image) -> Option<Self> {
+        let host = usize::try_from(image.host_bytes).ok()?;
+        let chip = usize::try_from(image.on_chip_bytes).ok()?;
+        let control = usize::try_from(image.control_bytes).ok()?;
         let host_offset = CHIP_OFFSET.checked_add(chip)?.checked_next_multiple_of(PAGE)?;
-        let end = u64::try_from(host_offset.checked_add(host)?).ok()?;
-        let whole = host.is_multiple_of(LINE) && chip.is_multiple_of(WORD) && i64::try_from(end).is_ok();
-        whole.then_some(Self { chip_words: chip / WORD, host_offset, host_words: host / WORD, end })
+        let control_offset = host_offset.checked_add(host)?.checked_next_multiple_of(PAGE)?;
+        let end = match control {
+            0 => host_offset + host,
+            control => control_offset.checked_add(control)?,
+        };
+        let end = u64::try_from(end).ok()?;
+        let words = chip.is_multiple_of(WORD) && control.is_multiple_of(WORD);
+        let whole = host.is_multiple_of(LINE) && words && i64::try_from(end).is_ok();
+        whole.then_some(Self {
+            chip_words: chip / WORD,
+            host_offset,
+            host_words: host / WORD,
+            control_offset,
+            control_words: control / WORD,
+            end,
+        })
     }
 }
 
@@ -187,14 +214,16 @@ fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
 
 /// The header of a file of `length` bytes, if its sizes are those asked for. `None` if the file was never
 /// finished.
-fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option<Image>, FileProblem> {
+fn check(mut file: &File, asked: &Image, length: u64) -> Result<Option<Image>, FileProblem> {
     let mut bytes = [0; HEADER_BYTES];
     if length < HEADER_BYTES as u64 {
         return Err(FileProblem::NotAMemory);
     }
     file.read_exact(&mut bytes).map_err(FileProblem::io("read the header of"))?;
     let found = Image::decode(&bytes)?;
-    if !found.is_finished() {
+    // A file whose memory was never formatted may get another control state.
+    let remade = !found.is_formatted() && found.control_bytes != asked.control_bytes;
+    if !found.is_finished() || remade && found.host_bytes == asked.host_bytes {
         return Ok(None);
     }
     if (found.host_bytes, found.on_chip_bytes) != (asked.host_bytes, asked.on_chip_bytes) {
@@ -205,6 +234,7 @@ fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option
             asked_on_chip_bytes: asked.on_chip_bytes,
         });
     }
+    let end = Places::of(&found).ok_or(FileProblem::BadSizes)?.end;
     if length < end {
         return Err(FileProblem::Truncated { found: length, expected: end });
     }
@@ -212,11 +242,7 @@ fn check(mut file: &File, asked: &Image, length: u64, end: u64) -> Result<Option
 }
 
 /// Maps the file and undoes the unfinished changes of a dead process.
-fn map(
-    file: LockedFile,
-    places: &Places,
-    options: &FileOptions,
-) -> Result<(Lines, OnChip, Header), FileProblem> {
+fn map(file: LockedFile, places: &Places, options: &FileOptions) -> Result<Opened, FileProblem> {
     let end = usize::try_from(places.end).map_err(|_| FileProblem::BadSizes)?;
     let mapping = Arc::new(Mapping::new(file, end).map_err(FileProblem::io("map"))?);
     let words = |offset, len| Zeroed::in_mapping(&mapping, offset, len).ok_or(FileProblem::BadSizes);
@@ -226,7 +252,11 @@ fn map(
     journal.undo(&host).map_err(|slot| FileProblem::DamagedJournal { slot })?;
     let chip = OnChip::in_file(words(CHIP_OFFSET, places.chip_words)?);
     let lines = Lines::in_file(host, journal, options.atomicity, CopyPath::fastest());
-    Ok((lines.ok_or(FileProblem::OutOfMemory)?, chip, header))
+    let control = match places.control_words {
+        0 => ControlMemory::new(0).ok_or(FileProblem::OutOfMemory)?,
+        len => ControlMemory::in_file(words(places.control_offset, len)?),
+    };
+    Ok((lines.ok_or(FileProblem::OutOfMemory)?, chip, control, header))
 }
 
 #[cfg(all(test, target_os = "linux", not(miri)))]

@@ -68,8 +68,8 @@ use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
 use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen};
-use sherman_layout::{FormatError, FormatOptions, MemberEntry, MemberState, Superblock};
-use sherman_memory_server::{MemoryServer, OpenError};
+use sherman_layout::{ControlGeometry, FormatError, FormatOptions, MemberEntry, MemberState, Superblock};
+use sherman_memory_server::{Census, MemoryServer, OpenError};
 use std::time::Instant;
 
 /// The sender of a request.
@@ -100,9 +100,9 @@ impl Host {
         Ok(Self::new(Server::format(region, options)?))
     }
 
-    /// Opens a region that was formatted before: tables, members and trees are as they were left.
+    /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.
     pub fn open(region: Region) -> Result<Self, OpenError> {
-        Ok(Self::new(Server::open(region)?))
+        Ok(Self::new(Server::open(region, None)?))
     }
 
     /// The host whose memory lies in a file ([`file`](mod@crate::file)). Opens the memory if it was
@@ -111,7 +111,9 @@ impl Host {
     ///
     /// The host is a new incarnation of the server: it does not continue sessions of the former one.
     pub fn in_file(file: &FileOptions, options: &FormatOptions) -> Result<(Self, Contents), HostError> {
-        let (region, contents) = Region::in_file(file).map_err(HostError::File)?;
+        let control_bytes = if options.server == 0 { ControlGeometry::bytes_of(options) } else { 0 };
+        let file = FileOptions { control_bytes, ..file.clone() };
+        let (region, contents) = Region::in_file(&file).map_err(HostError::File)?;
         let host = match contents {
             Contents::Fresh => Self::format(region, options).map_err(HostError::Format)?,
             Contents::Kept => Self::open(region).map_err(HostError::Open)?,
@@ -191,14 +193,14 @@ impl Host {
     /// Ends the lease of `session` after its last connection has ended, because it cannot come back. `still`
     /// is called under the lock, and only if the session has a lease. If it returns false, the lease stays.
     pub fn lose(&self, session: &Session, still: impl FnOnce(&MemoryServer) -> bool) {
-        self.server.change(|tables, memory| {
+        self.server.change(|tables, memories| {
             let holder = |entry: MemberEntry| (entry.state, entry.incarnation);
             let lives = (MemberState::Live, session.incarnation());
             let loses = !session.is_fenced()
                 && tables.member(session.client()).map(holder) == Some(lives)
                 && still(tables);
             if loses {
-                tables.lose(memory, session.client());
+                tables.lose(memories, session.client());
             }
         });
     }
@@ -206,14 +208,14 @@ impl Host {
     /// Ends the lease of every member, because no earlier client can come back to a restarted server. Returns
     /// how many live members there were.
     pub fn lose_all(&self) -> usize {
-        self.server.change(|tables, memory| {
+        self.server.change(|tables, memories| {
             let live = |tables: &MemoryServer| {
                 let ids = (1..=tables.geometry().member_capacity as u16).map(ComputeId);
                 let members = ids.filter_map(|client| tables.member(client));
                 members.filter(|entry| entry.state == MemberState::Live).count()
             };
             let before = live(tables);
-            tables.lose_all(memory);
+            tables.lose_all(memories);
             before
         })
     }
@@ -221,12 +223,18 @@ impl Host {
     /// Assigns this memory to `cluster`, if it belongs to no cluster yet. Returns whether it belongs to
     /// `cluster` now.
     pub fn adopt(&self, cluster: u64) -> bool {
-        self.server.change(|tables, memory| tables.adopt(memory, cluster))
+        self.server.change(|tables, memories| tables.adopt(memories, cluster))
     }
 
     /// Lets `look` see the tables while no request is being answered.
     pub fn look<T>(&self, look: impl FnOnce(&MemoryServer) -> T) -> T {
         self.server.look(look)
+    }
+
+    /// Counts members and memory.
+    pub fn census(&self) -> Census {
+        let now = self.now();
+        self.server.look(|tables| tables.census(self.server.memories(), now))
     }
 
     /// Whether the tables say that `client` is fenced here.

@@ -53,6 +53,7 @@
 
 mod calls;
 pub mod cluster;
+mod control_memory;
 pub mod copy;
 pub mod endpoint;
 pub mod error;

@@ -3,6 +3,7 @@
 //! This is the only way to the bytes. It checks every offset, length and alignment that a client names. So a
 //! bad verb is an error and never reaches [`line`](crate::line) or `on_chip`.
 
+use crate::control_memory::ControlMemory;
 use crate::copy::{CopyPath, LINE, WORD};
 use crate::file::{self, Contents, FileError, FileOptions, Header};
 use crate::line::{Alone, Atomicity, Holder, Keeper, Lines, ReadError, Stalled, unstalled};
@@ -18,6 +19,8 @@ pub struct Region {
     chip: OnChip,
     /// `Some` if the memory lies in a file.
     header: Option<Box<Header>>,
+    /// The memory of the control state, if the file has one.
+    control: Option<ControlMemory>,
     /// `Some` if other processes map the memory: the holder with which this process takes lines.
     keeper: Option<Box<dyn Keeper>>,
 }
@@ -73,20 +76,21 @@ impl Region {
             return None;
         }
         let (host, chip) = (Lines::new(host_bytes, atomicity, path)?, OnChip::new(chip_bytes)?);
-        Some(Self { host, chip, header: None, keeper: None })
+        Some(Self { host, chip, header: None, control: None, keeper: None })
     }
 
     /// The memory in a file. Makes the file if there is none. The memory is as the last process left it,
     /// however that process ended, and no line is torn. See [`mod@file`] for the limits of this.
     pub fn in_file(options: &FileOptions) -> Result<(Self, Contents), FileError> {
-        let (host, chip, header) = file::open(options)?;
+        let (host, chip, control, header) = file::open(options)?;
         let contents = header.contents();
-        Ok((Self { host, chip, header: Some(Box::new(header)), keeper: None }, contents))
+        let control = Some(control);
+        Ok((Self { host, chip, header: Some(Box::new(header)), control, keeper: None }, contents))
     }
 
     /// Memory that other processes map too. With a `keeper`, this process takes lines as that keeper.
     pub(crate) fn mapped(host: Lines, chip: OnChip, keeper: Option<Box<dyn Keeper>>) -> Self {
-        Self { host, chip, header: None, keeper }
+        Self { host, chip, header: None, control: None, keeper }
     }
 
     /// Runs `format` on this memory. If it fails or the process dies in it, memory in a file stays
@@ -97,6 +101,11 @@ impl Region {
         let formatted = format()?;
         header.set_contents(Contents::Kept);
         Ok(formatted)
+    }
+
+    /// The memory of the control state in the file, once.
+    pub(crate) fn take_control(&mut self) -> Option<ControlMemory> {
+        self.control.take()
     }
 
     /// The unit of atomicity.

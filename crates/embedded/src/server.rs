@@ -1,11 +1,12 @@
 //! One memory server: its memory, which clients reach by verbs, and the state machine of its CPU behind a
 //! lock.
 
+use crate::control_memory::ControlMemory;
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
-use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen};
-use sherman_layout::{FormatError, FormatOptions};
-use sherman_memory_server::{MemoryServer, OpenError};
+use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen, Space};
+use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
+use sherman_memory_server::{Memories, MemoryServer, OpenError};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +27,7 @@ type OnReaped = Box<dyn Fn(ComputeId) + Send + Sync>;
 /// A memory server.
 pub(crate) struct Server {
     memory: Region,
+    control_memory: ControlMemory,
     control: Mutex<MemoryServer>,
     on_reaped: Mutex<Option<OnReaped>>,
 }
@@ -41,22 +43,34 @@ impl fmt::Debug for Server {
 
 impl Server {
     /// Formats fresh memory, under a random identity unless the options name one.
-    pub(crate) fn format(memory: Region, options: &FormatOptions) -> Result<Self, FormatError> {
+    pub(crate) fn format(mut memory: Region, options: &FormatOptions) -> Result<Self, FormatError> {
         let memory_id = if options.memory_id == 0 { draw_identity() } else { options.memory_id };
         let options = FormatOptions { memory_id, ..*options };
-        let control = memory.formatting(|| MemoryServer::format(&memory, &options))?;
-        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+        let bytes = if options.server == 0 { ControlGeometry::bytes_of(&options) } else { 0 };
+        let no_room = FormatError::TooSmall { memory: 0, minimum: bytes };
+        let control_memory = memory.take_control().or_else(|| ControlMemory::new(bytes)).ok_or(no_room)?;
+        let memories = Memories { volume: &memory, control: &control_memory };
+        let control = memory.formatting(|| MemoryServer::format(memories, &options))?;
+        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     /// Opens memory that was formatted before.
-    pub(crate) fn open(memory: Region) -> Result<Self, OpenError> {
-        let control = MemoryServer::open(&memory)?;
-        Ok(Self { memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+    pub(crate) fn open(mut memory: Region, control: Option<ControlMemory>) -> Result<Self, OpenError> {
+        let empty = OpenError::Truncated { space: Space::Host, found: 0, expected: 8 };
+        let control_memory =
+            control.or_else(|| memory.take_control()).or_else(|| ControlMemory::new(0)).ok_or(empty)?;
+        let control = MemoryServer::open(Memories { volume: &memory, control: &control_memory })?;
+        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
     }
 
     #[inline]
     pub(crate) fn memory(&self) -> &Region {
         &self.memory
+    }
+
+    /// The memories that the CPU's state machines use.
+    pub(crate) fn memories(&self) -> Memories<'_> {
+        Memories { volume: &self.memory, control: &self.control_memory }
     }
 
     /// Lets the server's CPU answer. Work that depends on the order of answers happens in `then`, before the
@@ -79,7 +93,7 @@ impl Server {
         if over {
             return Err(FabricError::Fenced { client: from });
         }
-        let response = control.handle(&self.memory, from, request, now());
+        let response = control.handle(self.memories(), from, request, now());
         self.settle(&mut control);
         Ok(then(&control, response?))
     }
@@ -93,7 +107,7 @@ impl Server {
         then: impl FnOnce(&MemoryServer, ComputeId) -> T,
     ) -> Result<T, FabricError> {
         let mut control = self.control();
-        let client = control.join_seeing(&self.memory, seen, now());
+        let client = control.join_seeing(self.memories(), seen, now());
         self.settle(&mut control);
         Ok(then(&control, client?))
     }
@@ -121,15 +135,15 @@ impl Server {
         now: impl FnOnce() -> u64,
     ) -> Result<Response, FabricError> {
         let mut control = self.control();
-        let response = control.administer(&self.memory, request, now());
+        let response = control.administer(self.memories(), request, now());
         self.settle(&mut control);
         Ok(response?)
     }
 
     /// Lets `change` change the server's tables while no request is being answered.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut MemoryServer, &Region) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut MemoryServer, Memories<'_>) -> T) -> T {
         let mut control = self.control();
-        let changed = change(&mut control, &self.memory);
+        let changed = change(&mut control, self.memories());
         self.settle(&mut control);
         changed
     }

@@ -5,9 +5,10 @@ use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
 use sherman_fabric::{ComputeId, Memory, Request, Seen, Space, TreeTypes};
+use sherman_layout::control::{CONTROL_BLOCK_BYTES, STATE_OFFSET};
 use sherman_layout::testing::{VecMemory, small_options};
-use sherman_layout::{FormatOptions, Geometry, SUPERBLOCK_BYTES};
-use sherman_memory_server::{MemoryServer, OpenError};
+use sherman_layout::{ControlGeometry, FormatOptions, SUPERBLOCK_BYTES};
+use sherman_memory_server::{Memories, MemoryServer, OpenError};
 use twox_hash::XxHash3_64;
 
 const HOST: usize = 64 << 10;
@@ -22,22 +23,52 @@ const REQUESTS: usize = 24;
 pub fn run(input: &[u8]) -> Reached {
     let mut source = Source::new(input);
     let how = source.byte();
-    let memory = VecMemory::new(HOST, ON_CHIP);
     let options = FormatOptions { server: u16::from(how & 1), servers: 2, ..small_options() };
-    let mut server = MemoryServer::format(&memory, &options).expect("these options fit");
+    let control = VecMemory::new(ControlGeometry::bytes_of(&options) as usize, 0);
+    let (volume, control) = (&VecMemory::new(HOST, ON_CHIP), &control);
+    let memories = Memories { volume, control };
+    let mut server = MemoryServer::format(memories, &options).expect("these options fit");
     let geometry = *server.geometry();
     let mut now = 1;
     for _ in 0..source.below(REQUESTS) {
-        ask(&mut server, &memory, &mut source, &mut now);
+        ask(&mut server, memories, &mut source, &mut now);
     }
-    damage(&memory, &geometry, how, &mut source);
-    match MemoryServer::open(&memory) {
+    let of_control = ControlGeometry::plan(&geometry);
+    let tables = [
+        (0, SUPERBLOCK_BYTES as u64),
+        (SUPERBLOCK_BYTES as u64, 64),
+        (geometry.client_offset, geometry.client_table_bytes()),
+        (geometry.chunk_table_offset, geometry.chunk_table_bytes()),
+        (0, geometry.chunks_offset),
+    ];
+    damage(volume, &tables, how, &mut source);
+    if how & 1 == 0 {
+        let tables = [
+            (0, CONTROL_BLOCK_BYTES as u64),
+            (STATE_OFFSET, 64),
+            (of_control.member_offset(), of_control.member_table_bytes()),
+            (of_control.catalog_offset(), of_control.catalog_bytes()),
+            (of_control.server_offset(), of_control.server_table_bytes()),
+            (0, of_control.bytes()),
+        ];
+        damage(control, &tables, how, &mut source);
+    }
+    if how & 4 != 0 {
+        let mut block = vec![0; SUPERBLOCK_BYTES];
+        volume.load(Space::Host, 0, &mut block);
+        superblock::seal(&mut block);
+        volume.store(Space::Host, 0, &block);
+    }
+    if how & 8 != 0 {
+        seal_catalog(control, &of_control);
+    }
+    match MemoryServer::open(memories) {
         Ok(mut server) => {
             for _ in 0..source.below(REQUESTS) {
-                ask(&mut server, &memory, &mut source, &mut now);
+                ask(&mut server, memories, &mut source, &mut now);
             }
             let _ = server.trees();
-            if let Err(error) = MemoryServer::open(&memory) {
+            if let Err(error) = MemoryServer::open(memories) {
                 panic!("a memory that opened does not open again after requests: {error}");
             }
             Reached::Taken
@@ -49,18 +80,8 @@ pub fn run(input: &[u8]) -> Reached {
     }
 }
 
-/// Overwrites tables, and makes checksums fit if the input chooses so.
-fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<'_>) {
-    let tables = [
-        (0, SUPERBLOCK_BYTES as u64),
-        (SUPERBLOCK_BYTES as u64, 64),
-        (geometry.member_offset, geometry.member_table_bytes()),
-        (geometry.client_offset, geometry.client_table_bytes()),
-        (geometry.chunk_table_offset, geometry.chunk_table_bytes()),
-        (geometry.catalog_offset, geometry.catalog_bytes()),
-        (geometry.server_offset, geometry.server_table_bytes()),
-        (0, geometry.chunks_offset),
-    ];
+/// Overwrites tables.
+fn damage(memory: &VecMemory, tables: &[(u64, u64)], how: u8, source: &mut Source<'_>) {
     for _ in 0..source.below(4) {
         let (offset, len) = tables[source.below(tables.len())];
         let mut bytes = vec![0; len as usize];
@@ -76,18 +97,9 @@ fn damage(memory: &VecMemory, geometry: &Geometry, how: u8, source: &mut Source<
         }
         memory.store(Space::Host, offset, &bytes);
     }
-    if how & 4 != 0 {
-        let mut block = vec![0; SUPERBLOCK_BYTES];
-        memory.load(Space::Host, 0, &mut block);
-        superblock::seal(&mut block);
-        memory.store(Space::Host, 0, &block);
-    }
-    if how & 8 != 0 {
-        seal_catalog(memory, geometry);
-    }
 }
 
-fn seal_catalog(memory: &VecMemory, geometry: &Geometry) {
+fn seal_catalog(memory: &VecMemory, geometry: &ControlGeometry) {
     for index in 0..geometry.catalog_capacity {
         let mut entry = [0; ENTRY];
         memory.load(Space::Host, geometry.catalog_entry(index), &mut entry);
@@ -101,7 +113,7 @@ fn seal_catalog(memory: &VecMemory, geometry: &Geometry) {
 }
 
 /// Sends one request of some client at some later time. The answer does not matter.
-fn ask(server: &mut MemoryServer, memory: &VecMemory, source: &mut Source<'_>, now: &mut u64) {
+fn ask(server: &mut MemoryServer, memory: Memories<'_>, source: &mut Source<'_>, now: &mut u64) {
     let from = ComputeId(source.below(20) as u16);
     let request = request(source);
     *now += 1 << source.below(34);

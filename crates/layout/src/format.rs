@@ -212,16 +212,13 @@ impl FormatOptions {
             redo_slot_bytes: self.redo_slot_bytes,
             redo_area_bytes: self.redo_area_bytes,
             root_offset: 0,
-            member_offset: 0,
             member_capacity: self.member_capacity,
             client_offset: 0,
             chunk_table_offset: 0,
             span_places: self.span_places,
             span_table_offset: 0,
-            catalog_offset: 0,
             catalog_capacity: self.catalog_capacity,
             lease_nanos: self.lease_nanos,
-            server_offset: 0,
             server_capacity: u32::from(self.servers),
             lock,
         };
@@ -231,10 +228,7 @@ impl FormatOptions {
         }
         // Before all tables whose size may differ between servers.
         geometry.root_offset = cursor.take(geometry.root_table_bytes());
-        geometry.member_offset = cursor.take(geometry.member_table_bytes());
         geometry.client_offset = cursor.take(geometry.client_table_bytes());
-        geometry.catalog_offset = cursor.take(geometry.catalog_bytes());
-        geometry.server_offset = cursor.take(geometry.server_table_bytes());
         // The number of chunks depends on where they begin, which depends on the size of these tables. So the
         // tables get room for as many chunks as there would be without a reserved area.
         let most = memory_bytes / self.chunk_bytes;

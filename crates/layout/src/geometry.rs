@@ -14,12 +14,8 @@ use sherman_fabric::{ComputeId, GlobalAddress, Space};
 pub const STATE_OFFSET: u64 = SUPERBLOCK_BYTES as u64;
 /// Bytes of the state line.
 pub const STATE_BYTES: u64 = LINE;
-/// Offset of the word that holds the next tree id.
-pub const NEXT_TREE_ID_OFFSET: u64 = STATE_OFFSET;
-/// Offset of the word that holds the member id issued last.
-pub const LAST_MEMBER_OFFSET: u64 = STATE_OFFSET + WORD;
-/// Offset of the word that names the cluster of this memory: the identity of its server 0's memory, or 0.
-pub const CLUSTER_OFFSET: u64 = STATE_OFFSET + 2 * WORD;
+/// Offset of the word that names the cluster of this memory: the identity of its volume 0's memory, or 0.
+pub const CLUSTER_OFFSET: u64 = STATE_OFFSET;
 /// Where the first table may begin.
 pub const TABLES_OFFSET: u64 = STATE_OFFSET + STATE_BYTES;
 
@@ -55,7 +51,7 @@ pub const LANE_HASH_MULTIPLICATIVE: u8 = 1;
 const LANE_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const _: () = assert!(STATE_OFFSET.is_multiple_of(LINE) && TABLES_OFFSET.is_multiple_of(LINE));
-const _: () = assert!(LAST_MEMBER_OFFSET + WORD <= CLUSTER_OFFSET && CLUSTER_OFFSET + WORD <= TABLES_OFFSET);
+const _: () = assert!(CLUSTER_OFFSET + WORD <= TABLES_OFFSET);
 const _: () = assert!(LINE.is_multiple_of(CHUNK_ENTRY_BYTES) && LINE.is_multiple_of(CLIENT_ENTRY_BYTES));
 const _: () = assert!(MEMBER_ENTRY_BYTES == LINE && CATALOG_ENTRY_BYTES.is_multiple_of(LINE));
 
@@ -132,8 +128,6 @@ pub struct Geometry {
     /// Where the root table begins: a word for each catalog entry, whichever volume has the root word of its
     /// tree. The same on every volume of a cluster.
     pub root_offset: u64,
-    /// Where the member table begins. Kept on server 0, reserved elsewhere.
-    pub member_offset: u64,
     /// The largest member id.
     pub member_capacity: u32,
     /// Where the client table begins.
@@ -144,14 +138,10 @@ pub struct Geometry {
     pub span_places: u32,
     /// Where the span table begins.
     pub span_table_offset: u64,
-    /// Where the catalog begins. Kept on server 0, reserved elsewhere.
-    pub catalog_offset: u64,
     /// How many trees the catalog can hold.
     pub catalog_capacity: u32,
     /// The length of a lease in nanoseconds: how long a member counts as alive after its last renewal.
     pub lease_nanos: u64,
-    /// Where the server table begins. Kept on server 0, reserved elsewhere.
-    pub server_offset: u64,
     /// How many memory servers the cluster has.
     pub server_capacity: u32,
     /// The lock table.
@@ -279,28 +269,10 @@ impl Geometry {
         client.0 != 0 && client.0 as u32 <= self.member_capacity
     }
 
-    /// Where the member table entry of `client` is (server 0).
-    pub const fn member_entry(&self, client: ComputeId) -> u64 {
-        debug_assert!(self.is_client(client));
-        self.member_offset + client.0 as u64 * MEMBER_ENTRY_BYTES
-    }
-
     /// Where the client table word of `client` is (every server).
     pub const fn client_entry(&self, client: ComputeId) -> u64 {
         debug_assert!(self.is_client(client));
         self.client_offset + client.0 as u64 * CLIENT_ENTRY_BYTES
-    }
-
-    /// Where the server table entry of `server` is (server 0).
-    pub const fn server_entry(&self, server: u16) -> u64 {
-        debug_assert!((server as u32) < self.server_capacity);
-        self.server_offset + server as u64 * SERVER_ENTRY_BYTES
-    }
-
-    /// Where catalog entry `index` is (server 0).
-    pub const fn catalog_entry(&self, index: u32) -> u64 {
-        debug_assert!(index < self.catalog_capacity);
-        self.catalog_offset + index as u64 * CATALOG_ENTRY_BYTES
     }
 
     /// Where the root word of catalog entry `index` is, on the volume that has it.
@@ -321,11 +293,6 @@ impl Geometry {
         self.catalog_capacity as u64 * ROOT_WORD_BYTES
     }
 
-    /// Bytes of the member table: an entry per id, and one for id 0, which no client has.
-    pub const fn member_table_bytes(&self) -> u64 {
-        (self.member_capacity as u64 + 1) * MEMBER_ENTRY_BYTES
-    }
-
     /// Bytes of the client table.
     pub const fn client_table_bytes(&self) -> u64 {
         (self.member_capacity as u64 + 1) * CLIENT_ENTRY_BYTES
@@ -334,16 +301,6 @@ impl Geometry {
     /// Bytes of the chunk table.
     pub const fn chunk_table_bytes(&self) -> u64 {
         self.chunks as u64 * CHUNK_ENTRY_BYTES
-    }
-
-    /// Bytes of the catalog.
-    pub const fn catalog_bytes(&self) -> u64 {
-        self.catalog_capacity as u64 * CATALOG_ENTRY_BYTES
-    }
-
-    /// Bytes of the server table.
-    pub const fn server_table_bytes(&self) -> u64 {
-        self.server_capacity as u64 * SERVER_ENTRY_BYTES
     }
 
     /// Whether a chunk can be cut into nodes of `node_bytes`.
@@ -405,12 +362,9 @@ impl Geometry {
         let mut regions = [
             (self.lock.offset.max(if host_lanes == 0 { TABLES_OFFSET } else { 0 }), host_lanes),
             (self.root_offset, self.root_table_bytes()),
-            (self.member_offset, self.member_table_bytes()),
             (self.client_offset, self.client_table_bytes()),
             (self.chunk_table_offset, self.chunk_table_bytes()),
             (self.span_table_offset, spans),
-            (self.catalog_offset, self.catalog_bytes()),
-            (self.server_offset, self.server_table_bytes()),
             (self.chunks_offset, chunks),
         ];
         regions.sort_unstable();
@@ -518,13 +472,13 @@ mod tests {
     fn overlapping_or_outlying_regions_are_refused() {
         let good = with_locks(Space::Host, LaneWidth::Bits16, 64);
         assert_eq!(good.validate(), Ok(()));
-        let overlap = Geometry { client_offset: good.member_offset + 64, ..good };
+        let overlap = Geometry { client_offset: good.root_offset, ..good };
         assert_eq!(overlap.validate(), Err("two regions overlap"));
         let by_a_line = Geometry { client_offset: good.client_offset - 64, ..good };
         assert_eq!(by_a_line.validate(), Err("two regions overlap"));
-        let wrapped = Geometry { catalog_offset: u64::MAX - 63, ..good };
+        let wrapped = Geometry { root_offset: u64::MAX - 63, ..good };
         assert_eq!(wrapped.validate(), Err("a region reaches outside the memory"));
-        let on_superblock = Geometry { catalog_offset: 0, ..good };
+        let on_superblock = Geometry { root_offset: 0, ..good };
         assert_eq!(on_superblock.validate(), Err("two regions overlap"));
         let lanes_on_superblock = Geometry { lock: LockGeometry { offset: 64, ..good.lock }, ..good };
         assert_eq!(lanes_on_superblock.validate(), Err("two regions overlap"));

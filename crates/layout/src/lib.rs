@@ -9,7 +9,8 @@
 //! | [`superblock`] | the first 256 bytes: identity, version, features, geometry, checksum |
 //! | [`format`](mod@format) | options of a new server, and the geometry that follows from them |
 //! | [`chunk`], [`span`], [`client`] | entries of the tables that every server has |
-//! | [`member`], [`catalog`] | entries of the tables of server 0 |
+//! | [`control`] | where everything lies in the memory of the control state |
+//! | [`member`], [`catalog`] | entries of its tables |
 //! | [`units`] | parses sizes and times with units, for options of servers and clients |
 //! | [`bytes`] | little-endian fields at constant offsets |
 //! | [`testing`] | a plain memory for tests and simulators |
@@ -20,6 +21,7 @@ pub mod bytes;
 pub mod catalog;
 pub mod chunk;
 pub mod client;
+pub mod control;
 pub mod format;
 pub mod geometry;
 pub mod member;
@@ -30,6 +32,7 @@ pub mod units;
 
 pub use chunk::ChunkEntry;
 pub use client::ClientWord;
+pub use control::{ControlBlock, ControlGeometry};
 pub use format::{FormatError, FormatOptions, LockOptions};
 pub use geometry::{Geometry, LaneWidth, LockGeometry, ReleaseMode};
 pub use member::{MemberEntry, MemberState};

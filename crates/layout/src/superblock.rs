@@ -41,14 +41,11 @@ const AT_REDO_AREA_BYTES: usize = 96;
 const AT_SPAN_TABLE_OFFSET: usize = 104;
 const AT_SPAN_PLACES: usize = 112;
 
-const AT_MEMBER_OFFSET: usize = 128;
 const AT_CLIENT_OFFSET: usize = 136;
 const AT_CHUNK_TABLE_OFFSET: usize = 144;
-const AT_CATALOG_OFFSET: usize = 152;
 const AT_MEMBER_CAPACITY: usize = 160;
 const AT_CATALOG_CAPACITY: usize = 164;
 const AT_LEASE: usize = 168;
-const AT_SERVER_OFFSET: usize = 176;
 const AT_SERVER_CAPACITY: usize = 184;
 
 const AT_LOCK_OFFSET: usize = 192;
@@ -66,7 +63,7 @@ const _: () = assert!(
         && AT_MEMORY_ID + 8 <= AT_MEMORY_BYTES
         && AT_MEMORY_BYTES.is_multiple_of(64)
 );
-const _: () = assert!(AT_SPAN_PLACES + 4 <= AT_MEMBER_OFFSET && AT_MEMBER_OFFSET.is_multiple_of(64));
+const _: () = assert!(AT_SPAN_PLACES + 4 <= AT_CLIENT_OFFSET);
 const _: () = assert!(AT_SERVER_CAPACITY + 4 <= AT_LOCK_OFFSET && AT_LOCK_OFFSET.is_multiple_of(64));
 const _: () = assert!(AT_RELEASE < AT_ROOT_OFFSET && AT_ROOT_OFFSET + 8 <= AT_CHECKSUM);
 
@@ -223,16 +220,13 @@ geometry! {
     redo_slot_bytes: get_u32 at AT_REDO_SLOT_BYTES,
     redo_area_bytes: get_u64 at AT_REDO_AREA_BYTES,
     root_offset: get_u64 at AT_ROOT_OFFSET,
-    member_offset: get_u64 at AT_MEMBER_OFFSET,
     member_capacity: get_u32 at AT_MEMBER_CAPACITY,
     client_offset: get_u64 at AT_CLIENT_OFFSET,
     chunk_table_offset: get_u64 at AT_CHUNK_TABLE_OFFSET,
     span_places: get_u32 at AT_SPAN_PLACES,
     span_table_offset: get_u64 at AT_SPAN_TABLE_OFFSET,
-    catalog_offset: get_u64 at AT_CATALOG_OFFSET,
     catalog_capacity: get_u32 at AT_CATALOG_CAPACITY,
     lease_nanos: get_u64 at AT_LEASE,
-    server_offset: get_u64 at AT_SERVER_OFFSET,
     server_capacity: get_u32 at AT_SERVER_CAPACITY,
 }
 
@@ -352,7 +346,6 @@ mod tests {
             (AT_SERVERS, 0u8),
             (AT_SERVERS, 4),
             (AT_SERVER_CAPACITY, 2),
-            (AT_SERVER_OFFSET, 64),
             (AT_ROOT_OFFSET, 65),
             (AT_LOCK_SPACE, 2),
             (AT_LANE_BITS, 32),

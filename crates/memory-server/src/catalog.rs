@@ -1,4 +1,4 @@
-//! The catalog: on server 0, a 256-byte entry per named tree.
+//! The catalog of the control state: a 256-byte entry per named tree.
 //!
 //! An entry names the address of the tree's root word (`docs/INVARIANTS.md`), where every client's descent
 //! begins. The word itself lies in a volume, and clients alone change it, by CAS. So the catalog does not
@@ -15,10 +15,11 @@
 use crate::bytes::load_host;
 use crate::server::OpenError;
 use sherman_fabric::control::{TreeInfo, TreeSpec};
-use sherman_fabric::{GlobalAddress, Memory, Refusal, Space, TreeTypes};
+use sherman_fabric::{Memory, Refusal, Space, TreeTypes};
+use sherman_layout::ControlGeometry as Geometry;
 use sherman_layout::bytes::{LINE, get_u64, put};
 use sherman_layout::catalog::{AT_ID, AT_NAME, ENTRY, NAME_BYTES_MAX, decode, encode};
-use sherman_layout::geometry::{Geometry, NEXT_TREE_ID_OFFSET};
+use sherman_layout::control::NEXT_TREE_ID_OFFSET;
 
 #[cfg(test)]
 mod tests;
@@ -69,11 +70,11 @@ impl Catalog {
             return Err(corrupt(0, "cannot be read: the next tree id is impossible"));
         }
         let mut catalog = Self { trees: Vec::new(), next_tree_id };
-        let bytes = load_host(memory, geometry.catalog_offset, geometry.catalog_bytes());
+        let bytes = load_host(memory, geometry.catalog_offset(), geometry.catalog_bytes());
         for (entry, index) in bytes.as_chunks::<ENTRY>().0.iter().zip(0u32..) {
             let tree = decode(entry).map_err(|what| corrupt(index, what))?;
             if let Some(info) = &tree {
-                if info.root_word != root_word(geometry, index) {
+                if info.root_word != geometry.root_word(index) {
                     return Err(corrupt(index, "names the root word of another entry"));
                 }
                 if u64::from(info.id) >= next_tree_id {
@@ -127,10 +128,10 @@ impl Catalog {
         }
         check_spec(&spec, geometry)?;
         let usable = |(index, tree): &(u32, Option<&TreeInfo>)| {
-            tree.is_none() && !is_lost(root_word(geometry, *index).server())
+            tree.is_none() && !is_lost(geometry.root_word(*index).server())
         };
         let (index, _) = self.entries().find(usable).ok_or(Refusal::TooManyTrees)?;
-        let (id, root_word) = (self.new_tree_id(memory)?, root_word(geometry, index));
+        let (id, root_word) = (self.new_tree_id(memory)?, geometry.root_word(index));
         let info = TreeInfo { id, name: name.to_owned(), spec, types, root_word };
         let (entry, at) = (encode(&info), geometry.catalog_entry(index));
         let mut first_line = [0; LINE as usize];
@@ -164,12 +165,6 @@ impl Catalog {
     fn entries(&self) -> impl Iterator<Item = (u32, Option<&TreeInfo>)> {
         (0u32..).zip(self.trees.iter().map(Option::as_ref))
     }
-}
-
-/// Where the root word of catalog entry `index` is.
-fn root_word(geometry: &Geometry, index: u32) -> GlobalAddress {
-    let volume = index % geometry.server_capacity;
-    GlobalAddress::new(volume as u16, geometry.root_word(index))
 }
 
 /// What a tree is created from.

@@ -24,8 +24,7 @@
 use crate::members::MemberTable;
 use sherman_fabric::control::{MOST_EXPIRED, MemberInfo, Standing, Verdict};
 use sherman_fabric::{ComputeId, Memory, Refusal};
-use sherman_layout::geometry::Geometry;
-use sherman_layout::{MemberEntry, MemberState};
+use sherman_layout::{ControlGeometry as Geometry, MemberEntry, MemberState};
 
 impl MemberTable {
     /// Called with every request. With the first request after the table was loaded, all leases start again.
@@ -59,11 +58,6 @@ impl MemberTable {
     pub(crate) fn run_out(&self, now: u64) -> Vec<ComputeId> {
         let run_out = |entry: &MemberEntry| entry.state == MemberState::Live && !entry.is_alive(now);
         self.taken().filter(|(_, entry)| run_out(entry)).map(|(client, _)| client).collect()
-    }
-
-    /// Whether a member other than `asker` ran out of memory within the last lease.
-    pub(crate) fn is_short(&self, asker: ComputeId, now: u64, lease: u64) -> bool {
-        self.short.is_some_and(|(client, at)| client != asker && now.saturating_sub(at) < lease)
     }
 
     /// Tells `asker`, a live member, what it must do about `client`. A live member whose lease has run out is

@@ -1,5 +1,5 @@
-//! The member table: on server 0, a line per client id. It says whether a compute server has that id, until
-//! when that compute server counts as alive, and which member recovers it after that.
+//! The member table of the control state: a line per client id. It says whether a compute server has that id,
+//! until when that compute server counts as alive, and which member recovers it after that.
 //!
 //! A compute server is one member, whatever its number of threads (`docs/INVARIANTS.md`). It writes its
 //! 16-bit id into lock lanes and free marks. An id that returns too early could be mistaken for its former
@@ -14,9 +14,10 @@ use crate::bytes::load_host;
 use crate::server::OpenError;
 use sherman_fabric::{ComputeId, Memory, Refusal, Space};
 use sherman_layout::bytes::get_u64;
-use sherman_layout::geometry::{Geometry, LAST_MEMBER_OFFSET, MEMBER_ENTRY_BYTES};
+use sherman_layout::control::{LAST_MEMBER_OFFSET, SHORT_AT_OFFSET, SHORT_MEMBER_OFFSET};
+use sherman_layout::geometry::MEMBER_ENTRY_BYTES;
 use sherman_layout::member::{AT_JOINED, AT_LEASE, AT_RECOVERER, AT_STATE};
-use sherman_layout::{MemberEntry, MemberState};
+use sherman_layout::{ControlGeometry as Geometry, MemberEntry, MemberState};
 
 /// How many ids of `capacity` are reserved for members that recover others.
 const fn reserve(capacity: u16) -> u16 {
@@ -33,8 +34,8 @@ pub(crate) struct MemberTable {
     /// Whether the leases in the table use this server's current clock. They do not between
     /// [`MemberTable::load`] and the first request ([`MemberTable::begin`]).
     pub(crate) begun: bool,
-    /// The last member that ran out of memory, and when. Not kept across restarts.
-    pub(crate) short: Option<(ComputeId, u64)>,
+    /// The last member that ran out of memory, and when.
+    short: Option<(ComputeId, u64)>,
 }
 
 impl MemberTable {
@@ -42,7 +43,7 @@ impl MemberTable {
     pub(crate) fn load(memory: &dyn Memory, geometry: &Geometry) -> Result<Self, OpenError> {
         let corrupt =
             |entry: u32, what| OpenError::Corrupt { table: "member table", entry: u64::from(entry), what };
-        let bytes = load_host(memory, geometry.member_offset, geometry.member_table_bytes());
+        let bytes = load_host(memory, geometry.member_offset(), geometry.member_table_bytes());
         let mut entries = Vec::new();
         for (line, id) in bytes.chunks_exact(MEMBER_ENTRY_BYTES as usize).zip(0u32..) {
             let entry = MemberEntry::decode(line).ok_or(corrupt(id, "has an unknown state"))?;
@@ -60,7 +61,26 @@ impl MemberTable {
             .filter(|&id| u32::from(id) <= geometry.member_capacity)
             .ok_or(corrupt(0, "cannot be read: the last issued id is impossible"))?;
         let begun = entries.iter().all(|entry| entry.state != MemberState::Live);
-        Ok(Self { entries, last_issued, begun, short: None })
+        let [short, at] =
+            [SHORT_MEMBER_OFFSET, SHORT_AT_OFFSET].map(|offset| memory.load_u64(Space::Host, offset));
+        let short = u16::try_from(short)
+            .ok()
+            .filter(|&id| u32::from(id) <= geometry.member_capacity)
+            .ok_or(corrupt(0, "cannot be read: the member without memory is impossible"))?;
+        let short = (short != 0).then_some((ComputeId(short), at));
+        Ok(Self { entries, last_issued, begun, short })
+    }
+
+    /// Notes that `client` found no memory.
+    pub(crate) fn run_short(&mut self, memory: &dyn Memory, client: ComputeId, now: u64) {
+        memory.store_u64(Space::Host, SHORT_AT_OFFSET, now);
+        memory.store_u64(Space::Host, SHORT_MEMBER_OFFSET, u64::from(client.0));
+        self.short = Some((client, now));
+    }
+
+    /// Whether a member other than `asker` ran out of memory within the last lease.
+    pub(crate) fn is_short(&self, asker: ComputeId, now: u64, lease: u64) -> bool {
+        self.short.is_some_and(|(client, at)| client != asker && now.saturating_sub(at) < lease)
     }
 
     /// What the table says about `client`; free for an id it has no entry for.
@@ -206,7 +226,7 @@ mod tests {
 
     fn table() -> (VecMemory, Geometry, MemberTable) {
         let memory = VecMemory::new(64 << 10, 0);
-        let geometry = small_options().plan(64 << 10, 0).unwrap();
+        let geometry = Geometry::plan(&small_options().plan(64 << 10, 0).unwrap());
         let table = MemberTable::load(&memory, &geometry).unwrap();
         (memory, geometry, table)
     }
@@ -296,7 +316,7 @@ mod tests {
         assert_eq!([1, 15, 16, 100, 256, 4096, u16::MAX].map(reserve), [0, 0, 1, 6, 16, 16, 16]);
         for capacity in [1, 3, 15, 16, 31, 33, 64] {
             let options = sherman_layout::FormatOptions { member_capacity: capacity, ..small_options() };
-            let geometry = options.plan(64 << 10, 0).unwrap();
+            let geometry = Geometry::plan(&options.plan(64 << 10, 0).unwrap());
             let memory = VecMemory::new(64 << 10, 0);
             let mut table = MemberTable::load(&memory, &geometry).unwrap();
             let issued = (0..).take_while(|_| table.join(&memory, &geometry, 0).is_ok()).count();
@@ -310,9 +330,12 @@ mod tests {
     #[test]
     fn a_damaged_table_is_refused() {
         let (memory, geometry, _) = table();
-        for (offset, word) in
-            [(geometry.member_offset, 1), (geometry.member_entry(ComputeId(2)), 4), (LAST_MEMBER_OFFSET, 17)]
-        {
+        for (offset, word) in [
+            (geometry.member_offset(), 1),
+            (geometry.member_entry(ComputeId(2)), 4),
+            (LAST_MEMBER_OFFSET, 17),
+            (SHORT_MEMBER_OFFSET, 17),
+        ] {
             let copy = memory.clone();
             copy.store_u64(Space::Host, offset, word);
             let refused = MemberTable::load(&copy, &geometry);

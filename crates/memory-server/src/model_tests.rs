@@ -10,6 +10,7 @@ mod ground;
 mod roll;
 
 use crate::MemoryServer;
+use crate::testing::Pair;
 use fastrand::Rng;
 use ground::Ground;
 use roll::{LEASE, Roll};
@@ -18,7 +19,7 @@ use sherman_fabric::control::{
 };
 use sherman_fabric::{ComputeId, GlobalAddress, Memory, Refusal, Request, Response, Space, TreeTypes};
 use sherman_layout::FormatOptions;
-use sherman_layout::testing::{VecMemory, small_options};
+use sherman_layout::testing::small_options;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOST: usize = 72 << 10;
@@ -130,10 +131,7 @@ impl Model {
     }
 
     fn owns_nothing(&self, client: u16) -> bool {
-        !self.roll.is_active(client)
-            && !self.fenced.contains(&client)
-            && !self.ground.owns_anything(client)
-            && !self.roll.recovers_any(client)
+        !self.roll.is_active(client) && !self.roll.recovers_any(client)
     }
 
     /// Whether a successor need not recover `client`.
@@ -170,7 +168,7 @@ impl Model {
     fn learn(
         &mut self,
         server: &MemoryServer,
-        memory: &VecMemory,
+        memory: &Pair,
         from: ComputeId,
         request: &Request,
         answer: Response,
@@ -203,7 +201,7 @@ impl Model {
             }
             (Request::FreeSpans { spans }, Response::Done) => self.ground.learn_free(spans),
             (Request::RedoArea, Response::RedoArea(Extent { offset, bytes })) => {
-                self.ground.learn_area(memory, from, offset, bytes);
+                self.ground.learn_area(&memory.volume, from, offset, bytes);
             }
             (Request::CreateTree { name, .. }, Response::Tree(CatalogReply { info, created })) => {
                 assert_eq!(created, !self.trees.contains_key(name));
@@ -253,8 +251,8 @@ impl Model {
         assert!(self.trees.len() <= TREES);
     }
 
-    fn check_server(&self, server: &MemoryServer, memory: &VecMemory) {
-        self.ground.check(server, memory, CAPACITY);
+    fn check_server(&self, server: &MemoryServer, memory: &Pair) {
+        self.ground.check(server, &memory.volume, CAPACITY);
         for id in 0..=CAPACITY + 1 {
             assert_eq!(server.is_fenced(ComputeId(id)), self.fenced.contains(&id));
         }
@@ -352,19 +350,19 @@ fn run(
     seed: u64,
     server_index: u16,
     steps: u32,
-    check: impl Fn(&MemoryServer, &VecMemory, ComputeId, &Request, u64),
+    check: impl Fn(&MemoryServer, &Pair, ComputeId, &Request, u64),
 ) -> BTreeMap<&'static str, u32> {
     let mut rng = Rng::with_seed(seed);
-    let memory = VecMemory::new(HOST, 0);
-    let mut server = MemoryServer::format(&memory, &options(server_index)).unwrap();
+    let memory = Pair::new(HOST, 0, &options(server_index));
+    let mut server = MemoryServer::format(memory.both(), &options(server_index)).unwrap();
     let ground = Ground::new(server.geometry());
     let mut model = Model { root: server_index == 0, ground, ..Model::default() };
     let mut answered = 0;
     for now in 0..u64::from(steps) {
-        model.ground.free_a_node(&mut rng, &memory, server.geometry());
+        model.ground.free_a_node(&mut rng, &memory.volume, server.geometry());
         if rng.u32(0..100) == 0 {
             let client = model.roll.pick_victim(&mut rng);
-            server.lose(&memory, client);
+            server.lose(memory.both(), client);
             model.lose(client.0);
             assert_eq!(server.take_reaped(), std::mem::take(&mut model.reaped), "{client} was lost");
         }
@@ -372,7 +370,7 @@ fn run(
         check(&server, &memory, from, &request, now);
         let (before, bytes) = (server.clone(), memory.clone());
         let refusal = model.refusal_for(from, &request, now);
-        match server.handle(&memory, from, &request, now) {
+        match server.handle(memory.both(), from, &request, now) {
             Ok(answer) => {
                 assert_eq!(refusal, None, "{from} {request:?}");
                 answered += 1;
@@ -389,7 +387,7 @@ fn run(
             }
         }
         assert_eq!(server.take_reaped(), std::mem::take(&mut model.reaped), "{from} {request:?}");
-        let reopened = MemoryServer::open(&memory).map(|reopened| reopened.with_clock_of(&server));
+        let reopened = MemoryServer::open(memory.both()).map(|reopened| reopened.with_clock_of(&server));
         assert_eq!(reopened.as_ref(), Ok(&server), "{from} {request:?}");
     }
     assert!(answered > steps / 8, "the run is not all refusals: {answered} of {steps}");
@@ -426,15 +424,16 @@ fn a_server_behaves_like_its_model_and_reopens_equal_after_every_step() {
 #[test]
 fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
     let mut rng = Rng::with_seed(5);
-    let memory = VecMemory::new(HOST, 0);
-    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    let memory = Pair::new(HOST, 0, &options(0));
+    let mut server = MemoryServer::format(memory.both(), &options(0)).unwrap();
     for _ in 0..3 {
-        let Ok(Response::Joined { client }) = server.handle(&memory, ComputeId(0), &Request::Join, 0) else {
+        let Ok(Response::Joined { client }) = server.handle(memory.both(), ComputeId(0), &Request::Join, 0)
+        else {
             panic!()
         };
-        server.handle(&memory, client, &Request::RedoArea, 0).unwrap();
+        server.handle(memory.both(), client, &Request::RedoArea, 0).unwrap();
         let class = ChunkClass { node_bytes: 256, format: 1 };
-        server.handle(&memory, client, &Request::AllocSpans { class, count: 3 }, 0).unwrap();
+        server.handle(memory.both(), client, &Request::AllocSpans { class, count: 3 }, 0).unwrap();
     }
     let tables = server.geometry().chunks_offset;
     let mut refused = 0;
@@ -442,27 +441,45 @@ fn a_damaged_memory_is_refused_or_opened_but_never_panics() {
         let copy = memory.clone();
         for _ in 0..rng.u32(1..4) {
             let word = rng.u64(..) >> rng.u32(0..64);
-            copy.store_u64(Space::Host, rng.u64(256 / 8..tables / 8) * 8, word);
+            if rng.bool() {
+                copy.volume.store_u64(Space::Host, rng.u64(256 / 8..tables / 8) * 8, word);
+            } else {
+                let words = copy.control.size(Space::Host) / 8;
+                copy.control.store_u64(Space::Host, rng.u64(128 / 8..words) * 8, word);
+            }
         }
-        match MemoryServer::open(&copy) {
+        match MemoryServer::open(copy.both()) {
             Err(_) => refused += 1,
             Ok(mut opened) => {
-                let _ = opened.handle(&copy, ComputeId(1), &Request::RedoArea, 1);
-                let _ = opened.handle(&copy, ComputeId(1), &Request::Release, 2);
-                let _ = opened.handle(&copy, ComputeId(1), &Request::Leave, 2);
-                let _ = opened.handle(&copy, ComputeId(0), &Request::Join, 3);
-                let _ =
-                    opened.handle(&copy, ComputeId(2), &Request::Suspect { client: ComputeId(1) }, 4_000_000);
-                let _ =
-                    opened.handle(&copy, ComputeId(2), &Request::Fence { client: ComputeId(1) }, 5_000_000);
-                let _ =
-                    opened.handle(&copy, ComputeId(2), &Request::Retire { client: ComputeId(1) }, 5_000_000);
-                let _ = opened.handle(&copy, ComputeId(2), &Request::Members, 0);
+                let _ = opened.handle(copy.both(), ComputeId(1), &Request::RedoArea, 1);
+                let _ = opened.handle(copy.both(), ComputeId(1), &Request::Release, 2);
+                let _ = opened.handle(copy.both(), ComputeId(1), &Request::Leave, 2);
+                let _ = opened.handle(copy.both(), ComputeId(0), &Request::Join, 3);
+                let _ = opened.handle(
+                    copy.both(),
+                    ComputeId(2),
+                    &Request::Suspect { client: ComputeId(1) },
+                    4_000_000,
+                );
+                let _ = opened.handle(
+                    copy.both(),
+                    ComputeId(2),
+                    &Request::Fence { client: ComputeId(1) },
+                    5_000_000,
+                );
+                let _ = opened.handle(
+                    copy.both(),
+                    ComputeId(2),
+                    &Request::Retire { client: ComputeId(1) },
+                    5_000_000,
+                );
+                let _ = opened.handle(copy.both(), ComputeId(2), &Request::Members, 0);
                 let class = ChunkClass { node_bytes: 256 << rng.u32(0..3), format: 1 };
-                let _ = opened.handle(&copy, ComputeId(3), &Request::AllocSpans { class, count: 64 }, 0);
+                let _ =
+                    opened.handle(copy.both(), ComputeId(3), &Request::AllocSpans { class, count: 64 }, 0);
                 let spans = opened.spans_owned(ComputeId(3)).iter().map(|span| (span.offset, true)).collect();
-                let _ = opened.handle(&copy, ComputeId(3), &Request::FreeSpans { spans }, 0);
-                let _ = opened.handle(&copy, ComputeId(3), &Request::Renew, u64::MAX);
+                let _ = opened.handle(copy.both(), ComputeId(3), &Request::FreeSpans { spans }, 0);
+                let _ = opened.handle(copy.both(), ComputeId(3), &Request::Renew, u64::MAX);
             }
         }
     }

@@ -243,11 +243,6 @@ impl SpanTable {
         }
     }
 
-    /// Whether `client` owns any span.
-    pub(crate) fn owns_any(&self, client: ComputeId) -> bool {
-        self.owned.contains_key(&client)
-    }
-
     /// Bytes of spans that members own, and bytes of unowned spans that may have free places.
     pub(crate) fn usage(&self, memory: &dyn Memory, geometry: &Geometry, chunks: &ChunkTable) -> (u64, u64) {
         let bytes = |&(index, number): &Name| match chunks.get(index) {

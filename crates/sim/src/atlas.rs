@@ -121,7 +121,6 @@ impl Atlas {
             };
         }
         let tables = [
-            ("member", geometry.member_offset, geometry.member_table_bytes(), 64),
             ("client", geometry.client_offset, geometry.client_table_bytes(), 8),
             ("chunk", geometry.chunk_table_offset, geometry.chunk_table_bytes(), 8),
         ];

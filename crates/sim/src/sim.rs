@@ -9,9 +9,9 @@ use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::volumes::Volumes;
 use crate::world::{Next, World};
-use sherman_fabric::{ComputeId, Refusal, Request};
-use sherman_layout::{FormatError, FormatOptions};
-use sherman_memory_server::MemoryServer;
+use sherman_fabric::{ComputeId, Peer, Refusal, Request};
+use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
+use sherman_memory_server::{Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -103,8 +103,12 @@ impl Sim {
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
             let memory_id = u64::from(server) + 1;
             let format = FormatOptions { server, servers: config.servers, memory_id, ..config.format };
-            let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
-            servers.push((memory, cpu, format));
+            let bytes = if server == 0 { ControlGeometry::bytes_of(&format) } else { 0 };
+            let mut control = ServerMemory::new(bytes as usize, 0);
+            let views = (CpuView::new(&mut memory), CpuView::new(&mut control));
+            let cpu = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format)?;
+            drop(views);
+            servers.push(([memory, control], cpu, format));
         }
         let world = World::new(config.knobs.clone(), config.limits, servers, volumes);
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })

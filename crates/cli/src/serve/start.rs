@@ -139,6 +139,8 @@ fn in_file(options: &ServeOptions, path: &Path) -> Result<Host, Failure> {
         path: path.to_owned(),
         host_bytes: options.memory,
         on_chip_bytes: options.on_chip,
+        // The host computes the size.
+        control_bytes: 0,
         atomicity: Atomicity::Line,
         preallocate: true,
     };

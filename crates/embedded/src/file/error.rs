@@ -109,7 +109,11 @@ impl fmt::Display for FileError {
                 )
             }
             FileProblem::OtherVersion { found, known } => {
-                write!(f, "{path} has layout version {found}, but this build knows version {known}")
+                write!(
+                    f,
+                    "{path} has layout version {found}, but this build knows version {known}. Dump its \
+                     trees with the build that made it, start on a new file, and load them again"
+                )
             }
             FileProblem::OtherSizes { host_bytes, on_chip_bytes, asked_host_bytes, asked_on_chip_bytes } => {
                 write!(

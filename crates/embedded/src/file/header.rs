@@ -15,7 +15,7 @@ pub(super) const CHIP_OFFSET: usize = JOURNAL_OFFSET + journal::WORDS * 8;
 const _: () = assert!(CHIP_OFFSET.is_multiple_of(PAGE) && HEADER_BYTES <= JOURNAL_OFFSET);
 
 const MAGIC: [u8; 8] = *b"SHRMMEM\n";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 const AT_MAGIC: usize = 0;
 /// Version and state share a word.
@@ -23,6 +23,7 @@ const AT_VERSION: usize = 8;
 const AT_STATE: usize = 12;
 const AT_HOST_BYTES: usize = 16;
 const AT_CHIP_BYTES: usize = 24;
+const AT_CONTROL_BYTES: usize = 32;
 const STATE_WORD: usize = AT_VERSION / 8;
 const _: () = assert!(AT_STATE / 8 == STATE_WORD, "the state changes by one store");
 
@@ -39,11 +40,12 @@ pub(super) struct Image {
     state: u32,
     pub(super) host_bytes: u64,
     pub(super) on_chip_bytes: u64,
+    pub(super) control_bytes: u64,
 }
 
 impl Image {
-    pub(super) fn new(host_bytes: u64, on_chip_bytes: u64) -> Self {
-        Self { state: MADE, host_bytes, on_chip_bytes }
+    pub(super) fn new(host_bytes: u64, on_chip_bytes: u64, control_bytes: u64) -> Self {
+        Self { state: MADE, host_bytes, on_chip_bytes, control_bytes }
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -64,6 +66,7 @@ impl Image {
         put(AT_STATE, &UNFINISHED.to_le_bytes());
         put(AT_HOST_BYTES, &self.host_bytes.to_le_bytes());
         put(AT_CHIP_BYTES, &self.on_chip_bytes.to_le_bytes());
+        put(AT_CONTROL_BYTES, &self.control_bytes.to_le_bytes());
         bytes
     }
 
@@ -79,7 +82,9 @@ impl Image {
         if state > FORMATTED {
             return Err(FileProblem::NotAMemory);
         }
-        Ok(Self { state, host_bytes: word(AT_HOST_BYTES), on_chip_bytes: word(AT_CHIP_BYTES) })
+        let [host_bytes, on_chip_bytes, control_bytes] =
+            [AT_HOST_BYTES, AT_CHIP_BYTES, AT_CONTROL_BYTES].map(word);
+        Ok(Self { state, host_bytes, on_chip_bytes, control_bytes })
     }
 }
 

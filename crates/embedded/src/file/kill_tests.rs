@@ -25,7 +25,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 fn options(path: PathBuf, verb_atomic: bool) -> FileOptions {
     let atomicity = if verb_atomic { Atomicity::Verb } else { Atomicity::Line };
-    FileOptions { path, host_bytes: LINES * 64, on_chip_bytes: 64, atomicity, preallocate: false }
+    FileOptions {
+        path,
+        host_bytes: LINES * 64,
+        on_chip_bytes: 64,
+        control_bytes: 64,
+        atomicity,
+        preallocate: false,
+    }
 }
 
 /// The bytes that a WRITE of line `line` covers: the whole line, or a part that begins and ends inside a

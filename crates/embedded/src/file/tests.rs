@@ -26,6 +26,7 @@ impl Scratch {
             path: self.0.clone(),
             host_bytes: 64 << 10,
             on_chip_bytes: 4104,
+            control_bytes: 64,
             atomicity: Atomicity::Line,
             preallocate: false,
         }
@@ -134,7 +135,7 @@ fn what_is_not_this_memory_is_refused_and_left_alone() {
     std::fs::remove_file(scratch.path()).unwrap();
     drop(Region::in_file(&options).unwrap());
     let whole = std::fs::read(scratch.path()).unwrap();
-    assert_eq!(whole.len() as u64, HOST_OFFSET + (64 << 10));
+    assert_eq!(whole.len() as u64, HOST_OFFSET + (64 << 10) + 64);
 
     let other = FileOptions { host_bytes: 128 << 10, ..options.clone() };
     assert!(matches!(
@@ -143,9 +144,13 @@ fn what_is_not_this_memory_is_refused_and_left_alone() {
     ));
     let other = FileOptions { on_chip_bytes: 4096, ..options.clone() };
     assert!(matches!(problem(&other), FileProblem::OtherSizes { on_chip_bytes: 4104, .. }));
+    for found in [1, 3] {
+        scratch.file().write_all_at(&[found as u8], 8).unwrap();
+        assert!(
+            matches!(problem(&options), FileProblem::OtherVersion { found: other, known: 2 } if other == found)
+        );
+    }
     scratch.file().write_all_at(&[2], 8).unwrap();
-    assert!(matches!(problem(&options), FileProblem::OtherVersion { found: 2, known: 1 }));
-    scratch.file().write_all_at(&[1], 8).unwrap();
     scratch.file().set_len(HOST_OFFSET).unwrap();
     assert!(matches!(problem(&options), FileProblem::Truncated { found: HOST_OFFSET, .. }));
     scratch.file().write_all_at(b"?", 0).unwrap();
@@ -168,13 +173,13 @@ fn a_file_that_was_never_finished_is_made_again() {
     let scratch = Scratch::new();
     // Only a header, for other sizes: the process died before or while it extended the file.
     for length in [64, 5000, 10 << 20] {
-        std::fs::write(scratch.path(), Image::new(1 << 20, 8).unfinished()).unwrap();
+        std::fs::write(scratch.path(), Image::new(1 << 20, 8, 64).unfinished()).unwrap();
         scratch.file().set_len(length).unwrap();
         let (region, contents) = Region::in_file(&scratch.options()).unwrap();
         assert_eq!(contents, Contents::Fresh);
         assert_eq!(region.faa(Space::Host, (64 << 10) - 8, 1), Ok(0));
         drop(region);
-        assert_eq!(scratch.file().metadata().unwrap().len(), HOST_OFFSET + (64 << 10));
+        assert_eq!(scratch.file().metadata().unwrap().len(), HOST_OFFSET + (64 << 10) + 64);
         let (region, _) = Region::in_file(&scratch.options()).unwrap();
         assert_eq!(region.faa(Space::Host, (64 << 10) - 8, 0), Ok(1));
     }
@@ -206,7 +211,7 @@ fn a_file_that_the_disk_has_no_room_for_is_refused_and_leaves_nothing_behind() {
     assert!(no_room(problem(&absurd)));
     assert_eq!(scratch.file().metadata().unwrap().len(), 0);
     // The process died while it made the file: the bytes there stay.
-    let unfinished = Image::new(1 << 20, 8).unfinished();
+    let unfinished = Image::new(1 << 20, 8, 64).unfinished();
     std::fs::write(scratch.path(), unfinished).unwrap();
     assert!(no_room(problem(&absurd)));
     assert_eq!(std::fs::read(scratch.path()).unwrap(), unfinished);

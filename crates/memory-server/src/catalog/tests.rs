@@ -8,7 +8,7 @@ const SPEC: TreeSpec =
 
 fn catalog() -> (VecMemory, Geometry, Catalog) {
     let memory = VecMemory::new(64 << 10, 0);
-    let geometry = small_options().plan(64 << 10, 0).unwrap();
+    let geometry = Geometry::plan(&small_options().plan(64 << 10, 0).unwrap());
     Catalog::format(&memory);
     let catalog = Catalog::load(&memory, &geometry).unwrap();
     (memory, geometry, catalog)
@@ -52,26 +52,11 @@ fn a_tree_keeps_the_types_it_was_created_with() {
 }
 
 #[test]
-fn the_catalog_never_stores_to_a_root_word() {
-    let (memory, geometry, mut catalog) = catalog();
-    let words = || load_host(&memory, geometry.root_offset, geometry.root_table_bytes());
-    for index in 0..geometry.catalog_capacity {
-        memory.store_u64(Space::Host, geometry.root_word(index), 4096 + u64::from(index));
-    }
-    let before = words();
-    let (info, _) = catalog.create(&memory, &geometry, tree("a"), PRESENT).unwrap();
-    catalog.create(&memory, &geometry, tree("b"), PRESENT).unwrap();
-    catalog.drop_tree(&memory, &geometry, "a", info.id).unwrap();
-    catalog.create(&memory, &geometry, tree("c"), PRESENT).unwrap();
-    assert_eq!(words(), before);
-    assert_eq!(Catalog::load(&memory, &geometry), Ok(catalog));
-}
-
-#[test]
 fn root_words_are_spread_over_the_volumes_that_are_there() {
     let memory = VecMemory::new(64 << 10, 0);
     let options = sherman_layout::FormatOptions { servers: 3, catalog_capacity: 6, ..small_options() };
-    let geometry = options.plan(64 << 10, 0).unwrap();
+    let volume = options.plan(64 << 10, 0).unwrap();
+    let geometry = Geometry::plan(&volume);
     Catalog::format(&memory);
     let mut catalog = Catalog::load(&memory, &geometry).unwrap();
     let mut words = Vec::new();
@@ -79,7 +64,7 @@ fn root_words_are_spread_over_the_volumes_that_are_there() {
         words.push(catalog.create(&memory, &geometry, tree(name), |volume| volume == 1).unwrap().0.root_word);
     }
     assert_eq!(words.iter().map(|word| word.server()).collect::<Vec<_>>(), [0, 2, 0, 2]);
-    assert!(words.iter().all(|word| geometry.is_root_word(word.offset())));
+    assert!(words.iter().all(|word| volume.is_root_word(word.offset())));
     let full = catalog.create(&memory, &geometry, tree("e"), |volume| volume == 1);
     assert_eq!(full, Err(Refusal::TooManyTrees), "the other entries have their words on a lost volume");
     let (info, _) = catalog.create(&memory, &geometry, tree("e"), PRESENT).unwrap();

@@ -1,7 +1,8 @@
 //! Servers that crash between two words, and the state that must be there when they are opened again.
 
 use super::{CAPACITY, HOST, options, run};
-use crate::{MemoryServer, OpenError};
+use crate::testing::Pair;
+use crate::{Control, Memories, MemoryServer, OpenError};
 use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ComputeId, Memory, Refusal, Request, Response, Space};
 use sherman_layout::testing::VecMemory;
@@ -12,7 +13,15 @@ use std::collections::BTreeMap;
 /// A memory that ignores stores after `words_left` words, as if the server's process had died there.
 struct Cut<'a> {
     memory: &'a VecMemory,
-    words_left: Cell<u64>,
+    words_left: &'a Cell<u64>,
+}
+
+/// Lets `act` work on memories that ignore all stores after `words`. Returns how many more there could have
+/// been.
+fn cut<T>(memory: &Pair, words: u64, act: impl FnOnce(Memories<'_>) -> T) -> (T, u64) {
+    let words_left = &Cell::new(words);
+    let [volume, control] = [&memory.volume, &memory.control].map(|memory| Cut { memory, words_left });
+    (act(Memories { volume: &volume, control: &control }), words_left.get())
 }
 
 impl Memory for Cut<'_> {
@@ -58,7 +67,7 @@ fn concerned(
 /// trees but `dropped`.
 fn must_survive(
     server: &MemoryServer,
-    memory: &VecMemory,
+    memory: &Pair,
     concerned: &[ComputeId],
     dropped: Option<u32>,
 ) -> Vec<String> {
@@ -88,13 +97,13 @@ fn must_survive(
 }
 
 /// Whether `facts` still hold.
-fn still_there(facts: &[String], after: &MemoryServer, memory: &VecMemory, concerned: &[ComputeId]) -> bool {
+fn still_there(facts: &[String], after: &MemoryServer, memory: &Pair, concerned: &[ComputeId]) -> bool {
     let after = must_survive(after, memory, concerned, None);
     facts.iter().all(|fact| after.contains(fact))
 }
 
 /// The spans of nodes, by offset: owner, whether the span was ever issued, and whether its hint is set.
-fn spans(server: &MemoryServer, memory: &VecMemory) -> BTreeMap<u64, (SpanWord, bool)> {
+fn spans(server: &MemoryServer, memory: &Pair) -> BTreeMap<u64, (SpanWord, bool)> {
     let geometry = server.geometry();
     let chunks = (0..geometry.chunks).filter_map(|index| match server.chunk(index) {
         Some(ChunkEntry::Nodes { class }) => Some((index, class)),
@@ -163,17 +172,11 @@ fn check_members(before: &MemoryServer, cut: &MemoryServer, after: &MemoryServer
 }
 
 /// The recoverer of `client` can always start again and finish.
-fn check_retiring(
-    mut server: MemoryServer,
-    memory: &VecMemory,
-    from: ComputeId,
-    client: ComputeId,
-    now: u64,
-) {
+fn check_retiring(mut server: MemoryServer, memory: &Pair, from: ComputeId, client: ComputeId, now: u64) {
     for request in
         [Request::Fence { client }, Request::SpansOf { client, from: 0 }, Request::Retire { client }]
     {
-        let answer = server.handle(memory, from, &request, now);
+        let answer = server.handle(memory.both(), from, &request, now);
         assert!(matches!(answer, Ok(Response::Done | Response::Spans(_))), "{request:?}: {answer:?}");
     }
     assert_eq!((server.is_fenced(client), server.client(client).redo_area), (false, None));
@@ -181,8 +184,8 @@ fn check_retiring(
 }
 
 /// No request, wherever it was cut, brings back a tree or enters one that was not requested.
-fn check_catalog(before: &VecMemory, reopened: &MemoryServer, request: &Request) {
-    let Ok(old) = MemoryServer::open(before) else { panic!("the memory opened before") };
+fn check_catalog(before: &Pair, reopened: &MemoryServer, request: &Request) {
+    let Ok(old) = MemoryServer::open(before.both()) else { panic!("the memory opened before") };
     let known = old.trees();
     for tree in reopened.trees().iter().filter(|tree| !known.contains(tree)) {
         assert!(
@@ -197,7 +200,7 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
     for seed in 100..106 {
         run(seed, (seed % 2) as u16, 400, |server, memory, from, request, now| {
             let mut after = server.clone();
-            let _ = after.handle(&memory.clone(), from, request, now);
+            let _ = after.handle(memory.clone().both(), from, request, now);
             let whom = concerned(from, request, server, &after);
             let dropped = match request {
                 Request::DropTree { id, .. } => Some(*id),
@@ -206,19 +209,19 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
             let (facts, ground) = (must_survive(server, memory, &whom, dropped), spans(server, memory));
             for words in 0.. {
                 let bytes = memory.clone();
-                let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
-                let answer = server.clone().handle(&cut, from, request, now);
-                let mut reopened =
-                    MemoryServer::open(&bytes).unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
+                let (answer, left) =
+                    cut(&bytes, words, |memories| server.clone().handle(memories, from, request, now));
+                let mut reopened = MemoryServer::open(bytes.both())
+                    .unwrap_or_else(|error| panic!("{request:?} {words}: {error}"));
                 assert!(still_there(&facts, &reopened, &bytes, &whom), "{request:?} cut after {words} words");
                 check_hints(&ground, &spans(&reopened, &bytes), request);
                 check_members(server, &reopened, &after, request);
                 check_catalog(memory, &reopened, request);
-                if cut.words_left.get() > 0 {
+                if left > 0 {
                     break;
                 }
                 if answer.is_ok() && matches!(request, Request::DropTree { .. }) {
-                    let again = reopened.clone().handle(&bytes, from, request, now);
+                    let again = reopened.clone().handle(bytes.both(), from, request, now);
                     assert!(
                         matches!(again, Ok(Response::Done) | Err(Refusal::NoSuchTree { .. })),
                         "{again:?}"
@@ -232,7 +235,7 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
                 let still_in = reopened.member(from).is_none_or(|member| member.state == MemberState::Live);
                 let leaves = *request == Request::Leave || *request == Request::Release;
                 if answer.is_ok() && leaves && still_in {
-                    let again = reopened.handle(&bytes, from, request, now);
+                    let again = reopened.handle(bytes.both(), from, request, now);
                     assert_eq!(
                         again,
                         Ok(Response::Done),
@@ -246,8 +249,8 @@ fn a_server_that_dies_at_any_word_opens_again_with_everyone_s_property() {
 
 #[test]
 fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
-    let memory = VecMemory::new(HOST, 0);
-    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    let memory = Pair::new(HOST, 0, &options(0));
+    let mut server = MemoryServer::format(memory.both(), &options(0)).unwrap();
     let (first, dead, second) = (ComputeId(1), ComputeId(2), ComputeId(3));
     let class = ChunkClass { node_bytes: 256, format: 1 };
     // The first member dies while it recovers another, and has an area and chunks.
@@ -255,9 +258,10 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
         (ComputeId::NOBODY, Request::Join),
         (ComputeId::NOBODY, Request::Join),
         (ComputeId::NOBODY, Request::Join),
+        (first, Request::Activate),
+        (dead, Request::Activate),
+        (second, Request::Activate),
         (first, Request::RedoArea),
-        (dead, Request::RedoArea),
-        (second, Request::RedoArea),
         (first, Request::AllocSpans { class, count: 2 }),
         (second, Request::Condemn { client: dead }),
         (first, Request::Suspect { client: dead }),
@@ -265,38 +269,40 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
         (second, Request::Suspect { client: first }),
         (second, Request::Fence { client: first }),
     ] {
-        server.handle(&memory, from, &request, 5).unwrap();
+        server.handle(memory.both(), from, &request, 5).unwrap();
     }
     let request = Request::Retire { client: first };
     let mut after = server.clone();
-    assert_eq!(after.handle(&memory.clone(), second, &request, 6), Ok(Response::Done));
+    assert_eq!(after.handle(memory.clone().both(), second, &request, 6), Ok(Response::Done));
     for words in 0.. {
         let bytes = memory.clone();
-        let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
-        assert_eq!(server.clone().handle(&cut, second, &request, 6), Ok(Response::Done));
-        let reopened = MemoryServer::open(&bytes).unwrap();
+        let (answer, left) =
+            cut(&bytes, words, |memories| server.clone().handle(memories, second, &request, 6));
+        assert_eq!(answer, Ok(Response::Done));
+        let reopened = MemoryServer::open(bytes.both()).unwrap();
         check_members(&server, &reopened, &after, &request);
         check_retiring(reopened, &bytes, second, first, 6);
-        if cut.words_left.get() > 0 {
+        if left > 0 {
             assert!(words > 4, "two words of each span and the client word: {words} words");
             break;
         }
     }
     let request = Request::FreeId { client: first };
     let mut after = server.clone();
-    assert_eq!(after.handle(&memory.clone(), second, &request, 6), Ok(Response::Done));
+    assert_eq!(after.handle(memory.clone().both(), second, &request, 6), Ok(Response::Done));
     for words in 0.. {
         let bytes = memory.clone();
-        let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
-        assert_eq!(server.clone().handle(&cut, second, &request, 6), Ok(Response::Done));
-        let mut reopened = MemoryServer::open(&bytes).unwrap();
+        let (answer, left) =
+            cut(&bytes, words, |memories| server.clone().handle(memories, second, &request, 6));
+        assert_eq!(answer, Ok(Response::Done));
+        let mut reopened = MemoryServer::open(bytes.both()).unwrap();
         check_members(&server, &reopened, &after, &request);
-        if cut.words_left.get() > 0 {
+        if left > 0 {
             assert!(words > 1, "the other's recoverer and the entry: {words} words");
             break;
         }
         if reopened.member(first).is_some_and(|member| member.state.needs_recovery()) {
-            assert_eq!(reopened.handle(&bytes, second, &request, 6), Ok(Response::Done));
+            assert_eq!(reopened.handle(bytes.both(), second, &request, 6), Ok(Response::Done));
         }
         assert_eq!(reopened.member(first).map(|member| member.state), Some(MemberState::Free));
     }
@@ -304,30 +310,30 @@ fn a_member_whose_retiring_was_cut_at_any_word_is_retired_when_asked_again() {
 
 #[test]
 fn a_declared_loss_that_was_cut_at_any_word_leaves_no_live_member_with_the_old_view() {
-    let memory = VecMemory::new(HOST, 0);
-    let mut server = MemoryServer::format(&memory, &options(0)).unwrap();
+    let memory = Pair::new(HOST, 0, &options(0));
+    let mut server = MemoryServer::format(memory.both(), &options(0)).unwrap();
     let live = |server: &MemoryServer| {
         let members = (1..=CAPACITY).filter_map(|id| server.member(ComputeId(id)));
         members.filter(|member| member.state == MemberState::Live).count()
     };
     let seen = [None, Some(sherman_fabric::Seen { memory: 77, cluster: 0 })];
     for id in 1..=3 {
-        server.join_seeing(&memory, &seen, 5).unwrap();
+        server.join_seeing(memory.both(), &seen, 5).unwrap();
         // The third member owns nothing.
         if id < 3 {
-            server.handle(&memory, ComputeId(id), &Request::RedoArea, 5).unwrap();
+            server.handle(memory.both(), ComputeId(id), &Request::Activate, 5).unwrap();
         }
     }
     let request = Request::DeclareLost { server: 1 };
     for words in 0.. {
         let bytes = memory.clone();
-        let cut = Cut { memory: &bytes, words_left: Cell::new(words) };
-        assert_eq!(server.clone().administer(&cut, &request, 6), Ok(Response::Done));
-        let mut reopened = MemoryServer::open(&bytes).unwrap();
+        let (answer, left) = cut(&bytes, words, |memories| server.clone().administer(memories, &request, 6));
+        assert_eq!(answer, Ok(Response::Done));
+        let mut reopened = MemoryServer::open(bytes.both()).unwrap();
         assert!(reopened.lost().is_empty() || live(&reopened) == 0, "{words} words");
-        assert_eq!(reopened.administer(&bytes, &request, 6), Ok(Response::Done));
+        assert_eq!(reopened.administer(bytes.both(), &request, 6), Ok(Response::Done));
         assert_eq!((reopened.lost(), live(&reopened)), (vec![1], 0));
-        if cut.words_left.get() > 0 {
+        if left > 0 {
             assert!(words > 3, "three members and the server: {words} words");
             break;
         }
@@ -336,18 +342,41 @@ fn a_declared_loss_that_was_cut_at_any_word_leaves_no_live_member_with_the_old_v
 
 #[test]
 fn a_format_that_dies_at_any_word_is_no_format() {
-    let old = VecMemory::new(HOST, 0);
-    MemoryServer::format(&old, &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();
-    let new = FormatOptions { cluster_id: 2, ..options(1) };
+    let old = Pair::new(HOST, 0, &options(0));
+    MemoryServer::format(old.both(), &FormatOptions { cluster_id: 1, ..options(0) }).unwrap();
+    let new = FormatOptions { cluster_id: 2, memory_id: 77, ..options(0) };
     for words in 1.. {
         let memory = old.clone();
-        let cut = Cut { memory: &memory, words_left: Cell::new(words) };
-        let formatted = MemoryServer::format(&cut, &new).is_ok();
-        let opened = MemoryServer::open(&memory).map(|server| server.superblock().cluster_id);
-        if formatted {
-            assert_eq!((opened, cut.words_left.get()), (Ok(2), 0));
+        let (formatted, left) = cut(&memory, words, |memories| MemoryServer::format(memories, &new).is_ok());
+        let opened = MemoryServer::open(memory.both()).map(|server| server.superblock().cluster_id);
+        if formatted && opened == Ok(2) {
+            assert_eq!(left, 0);
             break;
         }
-        assert_eq!(opened, Err(OpenError::Superblock(SuperblockError::NotFormatted)), "{words} words");
+        // The control state is formatted first, for another cluster than that of the volume.
+        let expected = |error| match error {
+            OpenError::Superblock(SuperblockError::NotFormatted) => true,
+            OpenError::Corrupt { table, .. } => table == "control block",
+            _ => false,
+        };
+        assert!(opened.is_err_and(expected), "{opened:?} after {words} words");
     }
+}
+
+#[test]
+fn a_snapshot_of_the_control_state_is_restored_to_the_same_bytes() {
+    run(200, 0, 600, |server, memory, _, _, _| {
+        let control = server.control.as_ref().unwrap();
+        let snapshot = control.snapshot(&memory.control);
+        let copy = VecMemory::new(memory.control.size(Space::Host) as usize, 0);
+        copy.store(Space::Host, 128, &[0xff; 64]);
+        let restored = Control::restore(&copy, &snapshot).unwrap();
+        assert_eq!((&copy, &restored.with_clock_of(control)), (&memory.control, control));
+        assert!(snapshot.len() < memory.control.size(Space::Host) as usize);
+        for cut in [0, 8, 15, 16, 20, snapshot.len() - 8] {
+            assert_eq!(Control::restore(&copy, &snapshot[..cut]), None, "{cut} bytes");
+        }
+        let small = VecMemory::new(memory.control.size(Space::Host) as usize - 64, 0);
+        assert_eq!(Control::restore(&small, &snapshot), None, "it does not fit");
+    });
 }

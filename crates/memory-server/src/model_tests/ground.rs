@@ -106,10 +106,6 @@ impl Ground {
         !self.areas.contains_key(&client.0) && self.areas_free() == 0 && self.untouched() == 0
     }
 
-    pub(super) fn owns_anything(&self, client: u16) -> bool {
-        self.areas.contains_key(&client) || self.spans.values().any(|held| held.owner == Some(client))
-    }
-
     /// Checks an allocation. Spans come in this order: spans that may have free places, unused spans, spans
     /// of unused chunks.
     pub(super) fn learn_alloc(&mut self, from: ComputeId, class: ChunkClass, count: u16, spans: &[Span]) {

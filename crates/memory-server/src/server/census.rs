@@ -1,7 +1,6 @@
 //! Counts for an operator: members by standing, and the ids and memory that remain.
 
-use super::MemoryServer;
-use sherman_fabric::Memory;
+use super::{Memories, MemoryServer};
 use sherman_layout::MemberState;
 
 /// Members and memory of one server at one moment. The member counts are 0 on a server that keeps no members.
@@ -32,13 +31,14 @@ pub struct Census {
 
 impl MemoryServer {
     /// Counts members and memory. `now` is the server's time in nanoseconds.
-    pub fn census(&self, memory: &dyn Memory, now: u64) -> Census {
-        let (bytes_owned, bytes_free) = self.spans.usage(memory, self.geometry(), &self.chunks);
-        let (chunks, chunks_used) = (u64::from(self.geometry().chunks), self.chunks.used());
+    pub fn census(&self, memories: Memories<'_>, now: u64) -> Census {
+        let volume = &self.volume;
+        let (bytes_owned, bytes_free) = volume.spans.usage(memories.volume, self.geometry(), &volume.chunks);
+        let (chunks, chunks_used) = (u64::from(self.geometry().chunks), volume.chunks.used());
         let mut census = Census { chunks, chunks_used, bytes_owned, bytes_free, ..Census::default() };
-        let Some(root) = &self.root else { return census };
-        census.ids = u64::from(self.geometry().member_capacity);
-        for (_, entry) in root.members.taken() {
+        let Some(control) = &self.control else { return census };
+        census.ids = u64::from(control.geometry().member_capacity);
+        for (_, entry) in control.members.taken() {
             match entry.state {
                 MemberState::Free => {}
                 MemberState::Live => census.live += 1,
@@ -46,7 +46,7 @@ impl MemoryServer {
                 MemberState::Dead => census.dead += 1,
             }
             census.waiting +=
-                u64::from(!entry.is_alive(now) && !root.members.get(entry.recoverer).is_alive(now));
+                u64::from(!entry.is_alive(now) && !control.members.get(entry.recoverer).is_alive(now));
         }
         census.ids_free = census.ids - census.live - census.leaving - census.dead;
         census

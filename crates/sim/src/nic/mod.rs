@@ -56,8 +56,8 @@ use endpoint::SharedWorld;
 use machine::{NANO, Timing};
 use memory::{CpuView, Sparse};
 use sherman_fabric::{Call, Caps, ComputeId, FabricError, FenceMode, Request, calls};
-use sherman_layout::{FormatError, FormatOptions, Geometry};
-use sherman_memory_server::MemoryServer;
+use sherman_layout::{ControlGeometry, FormatError, FormatOptions, Geometry};
+use sherman_memory_server::{Memories, MemoryServer};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
@@ -127,8 +127,18 @@ impl NicSim {
             let mut memory = Sparse::new(server, config.host_bytes, config.on_chip_bytes);
             let (servers, memory_id) = (config.servers.len() as u16, u64::from(server) + 1);
             let format = FormatOptions { server, servers, memory_id, ..config.format };
-            let cpu = MemoryServer::format(&CpuView::new(&mut memory), &format)?;
-            server_models.push(ServerModel { machine, memory, cpu, recent: tear::Recent::default() });
+            let bytes = if server == 0 { ControlGeometry::bytes_of(&format) } else { 0 };
+            let mut control = Sparse::new(server, bytes, 0);
+            let views = (CpuView::new(&mut memory), CpuView::new(&mut control));
+            let cpu = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format)?;
+            drop(views);
+            server_models.push(ServerModel {
+                machine,
+                memory,
+                control,
+                cpu,
+                recent: tear::Recent::default(),
+            });
         }
         let caps = Caps {
             atomic_unit: 64,

@@ -25,7 +25,7 @@ use crate::bounds::check_verb;
 use crate::tasks::WakeQueue;
 use crate::world::timers::Timers;
 use sherman_fabric::{Caps, ComputeId, FabricError, Peer, Request, Response, Space, Ticket, Verb, WorkList};
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{Memories, MemoryServer};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -33,6 +33,8 @@ use std::rc::Rc;
 pub(super) struct ServerModel {
     pub machine: u16,
     pub memory: Sparse,
+    /// The memory of the control state, which no verb reaches. Empty on servers other than 0.
+    pub control: Sparse,
     pub cpu: MemoryServer,
     pub recent: Recent,
 }
@@ -333,7 +335,9 @@ impl World {
         let now = self.now / NANO;
         let server_model =
             self.server_models.get_mut(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
-        Ok(server_model.cpu.handle(&CpuView::new(&mut server_model.memory), from, request, now)?)
+        let ServerModel { memory, control, cpu, .. } = server_model;
+        let views = (CpuView::new(memory), CpuView::new(control));
+        Ok(cpu.handle(Memories { volume: &views.0, control: &views.1 }, from, request, now)?)
     }
 
     /// Completes a list or call. Returns the waiting task, if its thread has time now.

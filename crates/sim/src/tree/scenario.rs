@@ -354,7 +354,7 @@ impl Scenario {
                 (true, _) => 60 << 10,
                 (false, _) if self.replicas > 1 => 320 << 10,
                 (false, true) => 320 << 10,
-                (false, false) => 192 << 10,
+                (false, false) => 188 << 10,
             },
             on_chip_bytes: 128,
             format,

@@ -9,7 +9,7 @@ use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
 use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{Memories, MemoryServer};
 
 impl World {
     /// Sends a control request.
@@ -143,15 +143,17 @@ impl World {
             let target = &mut self.servers[usize::from(server)];
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        let answer = self.on_cpu(server, |cpu, memory| cpu.handle(memory, from, request, now));
+        // The control state of hosts with copies outlives every host.
+        let at = if self.volumes.replicated && request.is_for_control() { 0 } else { server };
+        let answer = self.on_cpu(at, |cpu, memories| cpu.handle(memories, from, request, now));
         self.end_reaped(server);
         self.note_lease(from, request, answer.is_ok(), now);
         answer
     }
 
-    /// Ends the connections of clients that a server reaped by itself.
+    /// Ends the connections to `server` of clients that the control state reaped by itself.
     fn end_reaped(&mut self, server: u16) {
-        for client in self.servers[usize::from(server)].cpu.take_reaped() {
+        for client in self.servers[0].cpu.take_reaped() {
             for copy in self.copies_beside(server) {
                 self.fence(copy, client);
             }
@@ -334,7 +336,10 @@ impl World {
             self.cut_off(owner, server);
         }
         let target = &mut self.servers[usize::from(server)];
-        match MemoryServer::open(&CpuView::new(&mut target.memory)) {
+        let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
+        let opened = MemoryServer::open(Memories { volume: &views.0, control: &views.1 });
+        drop(views);
+        match opened {
             Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
             // Client verbs must never damage the tables.
             Err(error) => {
@@ -352,7 +357,10 @@ impl World {
         };
         let format =
             FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
-        if let Ok(cpu) = MemoryServer::format(&CpuView::new(&mut target.memory), &format) {
+        let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
+        let formatted = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format);
+        drop(views);
+        if let Ok(cpu) = formatted {
             target.cpu = cpu;
         }
     }
@@ -375,11 +383,11 @@ impl World {
         if self.servers[usize::from(*first)].lost {
             return Err(Refusal::Unreachable { server: 0 });
         }
-        let joined = self.on_cpu(*first, |cpu, memory| cpu.join_seeing(memory, &seen, now));
+        let joined = self.on_cpu(0, |cpu, memories| cpu.join_seeing(memories, &seen, now));
         let cluster = self.servers[usize::from(*first)].cpu.cluster();
         for &server in others {
             if !self.servers[usize::from(server)].lost {
-                self.on_cpu(server, |cpu, memory| cpu.adopt(memory, cluster));
+                self.on_cpu(server, |cpu, memories| cpu.adopt(memories, cluster));
             }
         }
         self.end_reaped(*first);

@@ -47,6 +47,8 @@ const POOL: usize = 256;
 /// One memory server.
 pub(crate) struct Server {
     pub(crate) memory: ServerMemory,
+    /// The memory of the control state, which no verb reaches. Empty on servers other than 0.
+    pub(crate) control_memory: ServerMemory,
     pub(crate) cpu: MemoryServer,
     /// The format options of the memory.
     pub(crate) format: FormatOptions,
@@ -169,13 +171,15 @@ impl World {
     pub(crate) fn new(
         knobs: Knobs,
         limits: Limits,
-        servers: Vec<(ServerMemory, MemoryServer, FormatOptions)>,
+        servers: Vec<([ServerMemory; 2], MemoryServer, FormatOptions)>,
         volumes: volumes::Volumes,
     ) -> Self {
-        let on_chip = servers.first().map_or(0, |(memory, ..)| memory.size(sherman_fabric::Space::OnChip));
+        let on_chip =
+            servers.first().map_or(0, |([memory, _], ..)| memory.size(sherman_fabric::Space::OnChip));
         let count = servers.len();
-        let servers = servers.into_iter().map(|(memory, cpu, format)| Server {
+        let servers = servers.into_iter().map(|([memory, control_memory], cpu, format)| Server {
             memory,
+            control_memory,
             format,
             saved_cpu: cpu.clone(),
             cpu,
@@ -234,6 +238,7 @@ impl World {
     pub(crate) fn checkpoint(&mut self) {
         for server in &mut self.servers {
             server.memory.checkpoint();
+            server.control_memory.checkpoint();
             server.saved_cpu = server.cpu.clone();
             server.cpu_used = false;
         }
@@ -249,6 +254,8 @@ impl World {
         for server in &mut self.servers {
             server.memory.rewind(previous);
             server.memory.set_tracking(false);
+            server.control_memory.rewind(false);
+            server.control_memory.set_tracking(false);
             if std::mem::take(&mut server.cpu_used) {
                 server.cpu.clone_from(&server.saved_cpu);
             }

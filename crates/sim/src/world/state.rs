@@ -73,7 +73,10 @@ impl World {
     /// Starts or stops keeping hashes.
     pub(crate) fn set_tracking(&mut self, on: bool) {
         self.history.on = on;
-        self.servers.iter_mut().for_each(|server| server.memory.set_tracking(on));
+        for server in &mut self.servers {
+            server.memory.set_tracking(on);
+            server.control_memory.set_tracking(on);
+        }
     }
 
     /// Adds `what` to the knowledge of the current task.
@@ -89,7 +92,8 @@ impl World {
     pub(crate) fn state(&self) -> u64 {
         let mut hash = self.history.notes;
         for server in &self.servers {
-            hash = mix(mix(hash, server.memory.content()), server.calls_hash);
+            hash = mix(mix(hash, server.memory.content()), server.control_memory.content());
+            hash = mix(hash, server.calls_hash);
             hash = mix(hash, u64::from(server.engine.map_or(0, |qp| qp + 1)) << 1 | u64::from(server.lost));
         }
         for group in &self.history.groups {

@@ -5,8 +5,8 @@
 //! before it answers (T5). Here both happen in one event: a primary that dies in between has not answered, so
 //! its own stores are the same as none.
 //!
-//! The control state is correct and immortal here. Server 0's CPU keeps members and catalog, in memory whose
-//! stores go to all copies of volume 0. So it continues on a promoted copy where it was.
+//! The control state is correct and immortal here. It has a memory of its own, beside copy 0, which survives
+//! the loss of that copy.
 //!
 //! A host that is declared lost may be alive. Nobody can fence a client there. Clients that still have the
 //! old table read and write its copies until their leases have run out.
@@ -16,7 +16,7 @@ use crate::knobs::Breach;
 use crate::memory::CpuView;
 use crate::world::flight::NO_TASK;
 use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Role, Space};
-use sherman_memory_server::MemoryServer;
+use sherman_memory_server::{Memories, MemoryServer, Volume};
 use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -141,17 +141,18 @@ impl World {
     pub(super) fn on_cpu<T>(
         &mut self,
         copy: u16,
-        act: impl FnOnce(&mut MemoryServer, &dyn Memory) -> T,
+        act: impl FnOnce(&mut MemoryServer, Memories<'_>) -> T,
     ) -> T {
         let others = self.copies_beside(copy);
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;
         let view = CpuView::new(&mut target.memory);
+        let control = CpuView::new(&mut target.control_memory);
         if others.is_empty() {
-            return act(&mut target.cpu, &view);
+            return act(&mut target.cpu, Memories { volume: &view, control: &control });
         }
         let mirrored = Mirrored { view, stores: RefCell::default() };
-        let done = act(&mut target.cpu, &mirrored);
+        let done = act(&mut target.cpu, Memories { volume: &mirrored, control: &control });
         let stores = mirrored.stores.into_inner();
         if !self.breaks(Breach::CpuAnswersEarly) {
             for copy in others {
@@ -257,7 +258,7 @@ impl World {
             return;
         }
         let epoch = self.volumes.table.epoch();
-        let first = &self.servers[usize::from(self.primary(0))].cpu;
+        let first = &self.servers[0].cpu;
         let holds = |client: &ComputeId| {
             first.member(*client).is_some_and(|entry| entry.state != sherman_layout::MemberState::Free)
         };
@@ -313,7 +314,7 @@ impl World {
             volumes.push(match (primary, backup) {
                 (Some(_), _) => VolumeEntry { primary, backup, joining, open: entry.open },
                 (None, Some(copy)) => {
-                    promoted.push((entry.primary, copy));
+                    promoted.push(copy);
                     VolumeEntry { primary: backup, backup: None, joining: None, open: false }
                 }
                 // T3: a copy that is not complete is never promoted.
@@ -323,8 +324,8 @@ impl World {
         let sites = table.sites().to_vec();
         let Ok(table) = VolumeTable::new(table.epoch() + 1, sites, volumes) else { return };
         self.volumes.former = Some(std::mem::replace(&mut self.volumes.table, Arc::new(table)));
-        for (former, copy) in promoted {
-            self.promote(former, copy);
+        for copy in promoted {
+            self.promote(copy);
         }
         self.log.remark(NO_TASK, self.now, format!("new table: {:?}", self.volumes.table.volumes()));
         if self.breaks(Breach::NeverClosed) {
@@ -333,22 +334,16 @@ impl World {
     }
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
-    fn promote(&mut self, former: Option<u16>, copy: u16) {
-        let control = former.map(|former| self.servers[usize::from(former)].cpu.clone());
-        // Members and leases belong to the control state, which does not restart.
-        let control = control.filter(|cpu| cpu.superblock().server == 0);
+    fn promote(&mut self, copy: u16) {
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;
         let lanes = vec![0; target.memory.size(Space::OnChip) as usize];
         target.memory.store(Space::OnChip, 0, &lanes);
-        match MemoryServer::promote(&CpuView::new(&mut target.memory)) {
-            Ok(cpu) => target.cpu = cpu,
+        match Volume::promote(&CpuView::new(&mut target.memory)) {
+            Ok(volume) => target.cpu.volume = volume,
             Err(error) => {
                 self.log.remark(NO_TASK, self.now, format!("copy {copy} does not open: {error}"));
             }
-        }
-        if let Some(control) = control {
-            self.servers[usize::from(copy)].cpu = control;
         }
     }
 

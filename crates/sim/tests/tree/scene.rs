@@ -87,6 +87,8 @@ pub fn die_at(
     scheduler: &mut Random,
 ) -> bool {
     let worker = victim.worker();
+    let active = call(worker.endpoint(), Peer::Control, calls::Activate, worker.endpoint().counters());
+    fixture.quiet(active).expect("a live member");
     for server in 0..fixture.scenario.servers {
         let area =
             call(worker.endpoint(), Peer::Volume(server), calls::RedoArea, worker.endpoint().counters());

@@ -202,7 +202,7 @@ impl Shared {
         self.host.lose(&session, |tables| {
             let last = !session.is_connected();
             if last {
-                let owns = tables.client(session.client()).redo_area.is_some();
+                let owns = tables.member(session.client()).is_some_and(|member| member.active);
                 events::lost(who, session.incarnation(), owns);
             }
             last
@@ -237,8 +237,7 @@ impl Shared {
     /// Everything counted so far.
     pub(super) fn stats(&self) -> ServerStats {
         let memory = self.host.memory();
-        let now = self.host.now();
-        let census = self.host.look(|tables| tables.census(memory, now));
+        let census = self.host.census();
         let mut stats = ServerStats {
             ids: census.ids,
             ids_free: census.ids_free,
