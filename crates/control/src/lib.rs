@@ -10,6 +10,7 @@
 //! | [`auth`] | the cluster's secret, and how two sides prove that they know it |
 //! | [`client`] | a compute server's identity, and its threads' connections (Linux) |
 //! | [`path`] | what a server asks of a data path besides lists in frames (Linux) |
+//! | [`plane`] | what a host's sockets ask of its part of the control state |
 //! | [`pace`] | how long a thread polls before it sleeps (Linux) |
 //!
 //! **What it does not do.** The secret is never sent, and neither side talks to a peer that does not know it.
@@ -24,6 +25,7 @@ pub mod client;
 pub mod pace;
 #[cfg(target_os = "linux")]
 pub mod path;
+pub mod plane;
 pub mod wire;
 
 pub use auth::{Secret, SecretError};

@@ -8,6 +8,7 @@ use crate::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, TreeInfo, TreeSpec,
     Usage as InUse, Verdict,
 };
+use crate::group::{Admission, ClusterInfo, HostOffer, Registration};
 use crate::{ComputeId, FabricError, Request, Response, ServerStats, TreeTypes};
 
 /// A control request whose reply has a type.
@@ -125,6 +126,32 @@ calls! {
     DeclareLost { server: u16 } -> () = Response::Done => ();
     Stats -> ServerStats = Response::Stats(stats) => *stats;
     Volumes -> Vec<u8> = Response::Volumes(table) => table;
+    AdoptSpans { spans: Vec<Span> } -> () = Response::Done => ();
+    AdoptRedoArea { area: Extent } -> () = Response::Done => ();
+    Cluster -> ClusterInfo = Response::Cluster(info) => *info;
+    Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;
+    Alive { host: u16, incarnation: u32 } -> () = Response::Done => ();
+}
+
+/// [`Request::Join`] to the leader of a group, whose answer says more than an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinGroup;
+
+impl Call for JoinGroup {
+    type Reply = Admission;
+
+    const NAME: &'static str = "Join";
+
+    fn request(self) -> Request {
+        Request::Join
+    }
+
+    fn reply(response: Response) -> Option<Admission> {
+        match response {
+            Response::Admitted(admission) => Some(*admission),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! the type of its reply.
 
 use crate::address::GlobalAddress;
+use crate::group::{Admission, ClusterInfo, HostOffer, Registration};
 use crate::stats::ServerStats;
 use crate::tree_types::TreeTypes;
 use std::fmt;
@@ -242,9 +243,35 @@ pub enum Request {
     /// To a volume whose server is its own process: report its counters. The answer is [`Response::Stats`].
     /// Other servers refuse with [`Refusal::BadRequest`].
     Stats,
-    /// To server 0: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
+    /// To control: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
     /// refuses with [`Refusal::BadRequest`].
     Volumes,
+    /// To a backup or joining copy: the primary has just given these spans to the sender. The copy takes that
+    /// over (T5). Refused with [`Refusal::BadRequest`] if a span has another class or owner there.
+    AdoptSpans {
+        /// The spans.
+        spans: Vec<Span>,
+    },
+    /// To a backup or joining copy: the primary has just given this redo area to the sender (T5).
+    AdoptRedoArea {
+        /// The redo area.
+        area: Extent,
+    },
+    /// To any host: who leads the group, which hosts there are, and the table of volumes. The answer is
+    /// [`Response::Cluster`].
+    Cluster,
+    /// To control, from a process that wants to become a host. The answer is [`Response::Registered`].
+    Register {
+        /// What it offers.
+        offer: HostOffer,
+    },
+    /// To control, from a host, every few milliseconds: it is alive.
+    Alive {
+        /// Its number.
+        host: u16,
+        /// Its incarnation.
+        incarnation: u32,
+    },
 }
 
 impl Request {
@@ -259,6 +286,8 @@ impl Request {
                 | Self::RedoArea
                 | Self::Fence { .. }
                 | Self::Retire { .. }
+                | Self::AdoptSpans { .. }
+                | Self::AdoptRedoArea { .. }
                 | Self::Usage
                 | Self::Stats
         )
@@ -315,6 +344,8 @@ pub struct Seen {
 pub const MOST_EXPIRED: usize = 1024;
 /// The maximum number of spans that one request gives back.
 pub const MOST_FREED: usize = 4096;
+/// The maximum number of spans that a copy adopts by one request.
+pub const MOST_ADOPTED: usize = 1024;
 /// The maximum number of spans that one answer lists.
 pub const MOST_LISTED: usize = 4096;
 
@@ -443,6 +474,12 @@ pub enum Response {
     Stats(Box<ServerStats>),
     /// The bytes of the table of volumes, which `sherman-replica` encodes and decodes.
     Volumes(Vec<u8>),
+    /// What a host knows about its cluster.
+    Cluster(Box<ClusterInfo>),
+    /// A new host.
+    Registered(Box<Registration>),
+    /// A new member of a cluster of hosts.
+    Admitted(Box<Admission>),
 }
 
 crate::errors! {
@@ -498,6 +535,18 @@ crate::errors! {
             /// Number of servers in the cluster.
             servers: u16,
         } => "the client lists another number of memory servers than the cluster has ({servers})",
+        /// Another host leads the group.
+        NotLeader {
+            /// The address of the leader; empty if the host knows none.
+            leader: String,
+        } => "this host does not lead the group: {leader:?} does",
+        /// The cluster has no volumes yet.
+        Forming {
+            /// How many hosts it has.
+            hosts: u16,
+            /// How many it waits for.
+            expected: u16,
+        } => "the cluster has no volumes yet: {hosts} of {expected} memory servers have joined",
         /// The request's values are invalid.
         BadRequest {
             /// The invalid value.

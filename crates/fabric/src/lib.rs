@@ -32,6 +32,7 @@ pub mod counters;
 pub mod endpoint;
 pub mod error;
 mod errors;
+pub mod group;
 pub mod memory;
 mod named;
 pub mod stats;

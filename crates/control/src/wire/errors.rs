@@ -35,6 +35,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
         }
         FabricError::OwnerStalled { client } => put_numbered(out, 10, client.0),
         FabricError::SlowRead { server } => put_numbered(out, 20, *server),
+        FabricError::EpochEnded { client } => put_numbered(out, 21, client.0),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -68,6 +69,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         9 => FabricError::Refused(read_refusal(reader)?),
         10 => FabricError::OwnerStalled { client: ComputeId(reader.u16()?) },
         20 => FabricError::SlowRead { server: reader.u16()? },
+        21 => FabricError::EpochEnded { client: ComputeId(reader.u16()?) },
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }
@@ -87,6 +89,11 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::OtherCluster { server } => put_numbered(out, 11, *server),
         Refusal::OtherMemory { server } => put_numbered(out, 12, *server),
         Refusal::OtherCount { servers } => put_numbered(out, 13, *servers),
+        Refusal::NotLeader { leader } => put_worded(out, 14, leader),
+        Refusal::Forming { hosts, expected } => {
+            put_numbered(out, 15, *hosts);
+            out.put_u16(*expected);
+        }
         _ => put_worded(out, 9, UNNAMED),
     }
 }
@@ -106,6 +113,8 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, WireError> {
         11 => Refusal::OtherCluster { server: reader.u16()? },
         12 => Refusal::OtherMemory { server: reader.u16()? },
         13 => Refusal::OtherCount { servers: reader.u16()? },
+        14 => Refusal::NotLeader { leader: reader.text()?.to_owned() },
+        15 => Refusal::Forming { hosts: reader.u16()?, expected: reader.u16()? },
         other => return Err(WireError::Unknown { what: "refusal", found: other.into() }),
     })
 }

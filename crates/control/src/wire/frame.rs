@@ -11,7 +11,7 @@ use super::bytes::WireError;
 use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks. It speaks no other.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 16;
 
@@ -46,6 +46,8 @@ pub enum FrameKind {
     Introduce = 3,
     /// Client: a request for a link of another data path, in that path's own format.
     Attach = 4,
+    /// Another host: a message of the group.
+    Group = 5,
     /// Server: the results of a list.
     ListDone = 0x81,
     /// Server: why a list failed.
@@ -66,11 +68,12 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::List,
         Self::Call,
         Self::Introduce,
         Self::Attach,
+        Self::Group,
         Self::ListDone,
         Self::ListFailed,
         Self::Answer,
@@ -89,6 +92,7 @@ impl FrameKind {
             2 => Self::Call,
             3 => Self::Introduce,
             4 => Self::Attach,
+            5 => Self::Group,
             0x81 => Self::ListDone,
             0x82 => Self::ListFailed,
             0x83 => Self::Answer,
@@ -106,7 +110,7 @@ impl FrameKind {
     pub fn max_len(self) -> u32 {
         match self {
             // Answers may list all members or trees.
-            Self::List | Self::ListDone | Self::Answer => MAX_FRAME,
+            Self::List | Self::ListDone | Self::Answer | Self::Group => MAX_FRAME,
             Self::Introduce | Self::Welcome => MAX_HANDSHAKE,
             Self::Call => MAX_CALL,
             _ => SHORT,
@@ -248,7 +252,7 @@ mod tests {
         for header in bad {
             assert!(FrameHeader::decode(&header.encode()).is_err(), "{header:?}");
         }
-        for (at, byte) in [(4, 0), (4, 5), (4, 0xff), (5, 1), (5, 0x80)] {
+        for (at, byte) in [(4, 0), (4, 6), (4, 0xff), (5, 1), (5, 0x80)] {
             let mut bytes = good.encode();
             bytes[at] = byte;
             assert!(matches!(FrameHeader::decode(&bytes), Err(WireError::Unknown { .. })));

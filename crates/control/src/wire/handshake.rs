@@ -102,6 +102,38 @@ pub enum Role {
         /// The memory that it expects at this server.
         memory: u64,
     },
+    /// A member's connection to one copy of a volume. The host refuses it with [`GoodbyeCode::NotYet`] before
+    /// it has carried out the table of this epoch, and with [`GoodbyeCode::Fenced`] if it knows a newer one.
+    Copy {
+        /// Its id.
+        client: ComputeId,
+        /// The incarnation of the id.
+        incarnation: u32,
+        /// The cluster it is a member of.
+        cluster: u64,
+        /// The copy's number in the table.
+        copy: u16,
+        /// The table's epoch.
+        epoch: u64,
+    },
+    /// A member's connection to the leader of the group, for control requests.
+    Control {
+        /// Its id.
+        client: ComputeId,
+        /// The incarnation of the id.
+        incarnation: u32,
+        /// The cluster it is a member of.
+        cluster: u64,
+    },
+    /// Another host, which sends messages of the group.
+    Host {
+        /// Its number.
+        host: u16,
+        /// Its incarnation.
+        incarnation: u32,
+        /// The cluster it belongs to.
+        cluster: u64,
+    },
     /// An operator. It may inspect servers, members and trees, end leases, and declare servers lost.
     Admin,
     /// A client that is about to join, and asks which memory is there.
@@ -169,6 +201,26 @@ impl Introduce {
                 }
                 Role::Admin => out.put_u8(3),
                 Role::Newcomer => out.put_u8(4),
+                Role::Copy { client, incarnation, cluster, copy, epoch } => {
+                    out.put_u8(5);
+                    out.put_u16(client.0);
+                    out.put_u32(*incarnation);
+                    out.put_u64(*cluster);
+                    out.put_u16(*copy);
+                    out.put_u64(*epoch);
+                }
+                Role::Control { client, incarnation, cluster } => {
+                    out.put_u8(6);
+                    out.put_u16(client.0);
+                    out.put_u32(*incarnation);
+                    out.put_u64(*cluster);
+                }
+                Role::Host { host, incarnation, cluster } => {
+                    out.put_u8(7);
+                    out.put_u16(*host);
+                    out.put_u32(*incarnation);
+                    out.put_u64(*cluster);
+                }
             }
         };
         put_signed(out, put, sign);
@@ -189,6 +241,23 @@ impl Introduce {
                 },
                 3 => Role::Admin,
                 4 => Role::Newcomer,
+                5 => Role::Copy {
+                    client: ComputeId(reader.u16()?),
+                    incarnation: reader.u32()?,
+                    cluster: reader.u64()?,
+                    copy: reader.u16()?,
+                    epoch: reader.u64()?,
+                },
+                6 => Role::Control {
+                    client: ComputeId(reader.u16()?),
+                    incarnation: reader.u32()?,
+                    cluster: reader.u64()?,
+                },
+                7 => Role::Host {
+                    host: reader.u16()?,
+                    incarnation: reader.u32()?,
+                    cluster: reader.u64()?,
+                },
                 other => return Err(WireError::Unknown { what: "role", found: other.into() }),
             };
             Ok(Self { version, nonce, role })
@@ -358,13 +427,15 @@ pub enum GoodbyeCode {
     OtherMemory = 14,
     /// A connection without a member was silent for too long.
     Idle = 15,
+    /// The host has not carried out the client's table yet, or does not serve the copy yet.
+    NotYet = 16,
     /// A reason that this version does not know.
     Unknown = u16::MAX,
 }
 
 impl GoodbyeCode {
     /// Every code that may be sent.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Version,
@@ -380,6 +451,7 @@ impl GoodbyeCode {
         Self::OtherCluster,
         Self::OtherMemory,
         Self::Idle,
+        Self::NotYet,
     ];
 
     /// The code that `number` means.
@@ -407,6 +479,7 @@ impl GoodbyeCode {
                 "the memory server lost its memory: it was restarted empty, or is another server"
             }
             Self::Idle => "the connection was silent for too long",
+            Self::NotYet => "the memory server does not serve this copy yet",
             Self::Unknown => "the memory server gave a reason that this version does not know",
         }
     }
@@ -485,11 +558,21 @@ mod tests {
         }
     }
 
-    fn roles() -> [Role; 5] {
+    fn roles() -> [Role; 8] {
         let seen =
             vec![None, Some(Seen { memory: u64::MAX, cluster: 0 }), Some(Seen { memory: 1, cluster: 2 })];
         let member = Role::Member { client: ComputeId(7), incarnation: 8, boot: 9, cluster: 10, memory: 11 };
-        [Role::Join { seen: Vec::new() }, Role::Join { seen }, member, Role::Admin, Role::Newcomer]
+        let (client, incarnation, cluster) = (ComputeId(7), 8, 10);
+        [
+            Role::Join { seen: Vec::new() },
+            Role::Join { seen },
+            member,
+            Role::Admin,
+            Role::Newcomer,
+            Role::Copy { client, incarnation, cluster, copy: 12, epoch: 13 },
+            Role::Control { client, incarnation, cluster },
+            Role::Host { host: 14, incarnation, cluster },
+        ]
     }
 
     #[test]

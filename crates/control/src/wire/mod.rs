@@ -23,6 +23,7 @@
 //! | `List`* | `ListDone` or `ListFailed` | in order; the tag says which is answered |
 //! | `Call`* | `Answer` or `Refused` | not ordered with lists, nor with each other |
 //! | `Attach` | `Attached` or `Refused` | a link of another data path; on a Unix socket a file may come with it |
+//! | `Group` | | a message of the group, from another host; no answer |
 //! | | `Goodbye` | at any time, the last frame |
 //!
 //! **What must hold.** A decoder never reads past its input, and never allocates more than its input
@@ -33,6 +34,7 @@
 pub mod bytes;
 pub mod errors;
 pub mod frame;
+pub mod group;
 pub mod handshake;
 pub mod requests;
 pub mod responses;

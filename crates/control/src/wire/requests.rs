@@ -1,7 +1,9 @@
 //! Control requests as bytes: the body of a `Call`.
 
 use super::bytes::{Put, Reader, WireError};
-use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
+use super::group::{put_offer, read_offer};
+use super::responses::{SPAN_BYTES, put_span, read_span};
+use sherman_fabric::control::{ChunkClass, Extent, MOST_ADOPTED, MOST_FREED, TreeSpec};
 use sherman_fabric::{ComputeId, Request, TreeTypes, TypeName};
 
 /// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
@@ -69,6 +71,30 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Activate => out.put_u8(26),
         Request::Release => out.put_u8(27),
         Request::FreeId { client } => put_whom(out, 28, *client),
+        Request::Volumes => out.put_u8(29),
+        Request::AdoptSpans { spans } if spans.len() > MOST_ADOPTED => {
+            let (asked, limit) = (spans.len() as u64, MOST_ADOPTED as u64);
+            return Err(WireError::TooLarge { what: "spans to adopt", asked, limit });
+        }
+        Request::AdoptSpans { spans } => {
+            out.put_u8(30);
+            out.put_several(spans, put_span);
+        }
+        Request::AdoptRedoArea { area: Extent { offset, bytes } } => {
+            out.put_u8(31);
+            out.put_u64(*offset);
+            out.put_u64(*bytes);
+        }
+        Request::Cluster => out.put_u8(32),
+        Request::Register { offer } => {
+            out.put_u8(33);
+            put_offer(out, offer);
+        }
+        Request::Alive { host, incarnation } => {
+            out.put_u8(34);
+            out.put_u16(*host);
+            out.put_u32(*incarnation);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -120,6 +146,14 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         26 => Request::Activate,
         27 => Request::Release,
         28 => Request::FreeId { client: read_client(reader)? },
+        29 => Request::Volumes,
+        30 => Request::AdoptSpans {
+            spans: reader.at_most("spans to adopt", MOST_ADOPTED, SPAN_BYTES, read_span)?,
+        },
+        31 => Request::AdoptRedoArea { area: Extent { offset: reader.u64()?, bytes: reader.u64()? } },
+        32 => Request::Cluster,
+        33 => Request::Register { offer: read_offer(reader)? },
+        34 => Request::Alive { host: reader.u16()?, incarnation: reader.u32()? },
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

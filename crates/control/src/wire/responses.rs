@@ -1,6 +1,7 @@
 //! Answers to control requests as bytes: the body of an `Answer`.
 
 use super::bytes::{Put, Reader, WireError};
+use super::group;
 use super::requests::{put_class, put_spec, put_types, read_class, read_spec, read_types};
 use super::stats::{put_stats, read_stats};
 use sherman_fabric::control::{
@@ -67,6 +68,22 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(14);
             out.put_u32(*incarnation);
         }
+        Response::Volumes(table) => {
+            out.put_u8(15);
+            out.put_several(table, |out, byte| out.put_u8(*byte));
+        }
+        Response::Cluster(info) => {
+            out.put_u8(16);
+            group::put_cluster(out, info);
+        }
+        Response::Registered(registration) => {
+            out.put_u8(17);
+            group::put_registration(out, registration);
+        }
+        Response::Admitted(admission) => {
+            out.put_u8(18);
+            group::put_admission(out, admission);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -112,20 +129,24 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
             Ok(ServerInfo { memory: reader.u64()?, lost: reader.flag("flag for a lost server")? })
         })?),
         14 => Response::Active { incarnation: reader.u32()? },
+        15 => Response::Volumes(reader.several(1, Reader::u8)?),
+        16 => Response::Cluster(Box::new(group::read_cluster(reader)?)),
+        17 => Response::Registered(Box::new(group::read_registration(reader)?)),
+        18 => Response::Admitted(Box::new(group::read_admission(reader)?)),
         other => return Err(WireError::Unknown { what: "answer", found: other.into() }),
     })
 }
 
-const SPAN_BYTES: usize = 5 + 8 + 8 + 1;
+pub(super) const SPAN_BYTES: usize = 5 + 8 + 8 + 1;
 
-fn put_span(out: &mut Vec<u8>, span: &Span) {
+pub(super) fn put_span(out: &mut Vec<u8>, span: &Span) {
     put_class(out, &span.class);
     out.put_u64(span.offset);
     out.put_u64(span.bytes);
     out.put_u8(span.fresh.into());
 }
 
-fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
+pub(super) fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
     let (class, offset, bytes) = (read_class(reader)?, reader.u64()?, reader.u64()?);
     Ok(Span { class, offset, bytes, fresh: reader.flag("flag for a span that was never used")? })
 }

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
 };
+use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
@@ -17,6 +18,17 @@ const CLIENT: ComputeId = ComputeId(0xfffe);
 const CLASS: ChunkClass = ChunkClass { node_bytes: 65_536, format: 3 };
 const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
+
+const SPAN: Span = Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true };
+
+fn offer() -> HostOffer {
+    HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6 }
+}
+
+fn host() -> HostInfo {
+    let address = "unix:/run/größe.sock".to_owned();
+    HostInfo { number: 3, incarnation: 4, node: 5, address, up: true, voter: false, memory_bytes: 6 }
+}
 
 fn types() -> Option<TreeTypes> {
     TreeTypes::new("(u64, u32)", "Größe#0123abcd")
@@ -54,6 +66,12 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Stats,
         Request::Servers,
         Request::DeclareLost { server: 0xfffe },
+        Request::Volumes,
+        Request::AdoptSpans { spans: vec![SPAN, Span { fresh: false, ..SPAN }] },
+        Request::AdoptRedoArea { area: Extent { offset: 4096, bytes: 65_536 } },
+        Request::Cluster,
+        Request::Register { offer: offer() },
+        Request::Alive { host: 0xfffe, incarnation: 7 },
     ]
 }
 
@@ -76,7 +94,7 @@ pub(super) fn responses() -> Vec<Response> {
         Response::Active { incarnation: u32::MAX },
         Response::Spans(Vec::new()),
         Response::Spans(vec![
-            Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },
+            SPAN,
             Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
         ]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
@@ -102,6 +120,34 @@ pub(super) fn responses() -> Vec<Response> {
         Response::Verdict(Verdict::Inherit),
         Response::Members(vec![member(Standing::Live), member(Standing::Leaving), member(Standing::Dead)]),
         Response::Stats(Box::new(stats())),
+        Response::Volumes(vec![1, 2, 3]),
+        Response::Cluster(Box::default()),
+        Response::Cluster(Box::new(ClusterInfo {
+            cluster: 1,
+            host: 2,
+            leader: Some("tcp://a:7000".into()),
+            epoch: 3,
+            formed: true,
+            lease_nanos: 4,
+            hosts: vec![host(), HostInfo { up: false, voter: true, ..host() }],
+            table: vec![5, 6],
+        })),
+        Response::Registered(Box::new(Registration {
+            cluster: 1,
+            host: 2,
+            incarnation: 3,
+            node: 4,
+            settings: vec![5; 7],
+            hosts: vec![host()],
+        })),
+        Response::Admitted(Box::new(Admission {
+            client: CLIENT,
+            incarnation: 3,
+            cluster: 4,
+            lease_nanos: 5,
+            table: vec![6; 20],
+            hosts: vec![(0, "tcp://a:7000".into()), (7, String::new())],
+        })),
         Response::Servers(vec![
             ServerInfo { memory: u64::MAX, lost: false },
             ServerInfo { memory: 0, lost: true },
@@ -166,6 +212,8 @@ pub(super) fn errors() -> Vec<FabricError> {
         Refusal::OtherCluster { server: 2 },
         Refusal::OtherMemory { server: 3 },
         Refusal::OtherCount { servers: 0xfffe },
+        Refusal::NotLeader { leader: "tcp://b:7001".into() },
+        Refusal::Forming { hosts: 1, expected: 3 },
     ];
     let errors = [
         FabricError::OutOfBounds { space: Space::Host, address, len: u64::MAX },
@@ -177,6 +225,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::Disconnected { server: 2 },
         FabricError::OwnerStalled { client: CLIENT },
         FabricError::SlowRead { server: 2 },
+        FabricError::EpochEnded { client: CLIENT },
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
@@ -213,7 +262,7 @@ pub(super) fn garbage<T: PartialEq + Debug>(
         let mut bytes = Vec::new();
         if round % 4 == 0 {
             let len = random.usize(..64);
-            bytes.extend(std::iter::repeat_with(|| random.u8(..27)).take(len));
+            bytes.extend(std::iter::repeat_with(|| random.u8(..35)).take(len));
         } else {
             put(&mut bytes, &samples[random.usize(..samples.len())]);
             for _ in 0..random.usize(..4) {

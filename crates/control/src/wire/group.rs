@@ -1,0 +1,127 @@
+//! The words about hosts as bytes.
+
+use super::bytes::{Put, Reader, WireError};
+use sherman_fabric::ComputeId;
+use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
+
+/// Bytes of a host with an empty address.
+const HOST_AT_LEAST: usize = 2 + 4 + 8 + TEXT_AT_LEAST + 1 + 1 + 8;
+/// Bytes of an empty text.
+const TEXT_AT_LEAST: usize = 4;
+
+fn put_host(out: &mut Vec<u8>, host: &HostInfo) {
+    out.put_u16(host.number);
+    out.put_u32(host.incarnation);
+    out.put_u64(host.node);
+    out.put_text(&host.address);
+    out.put(&[host.up.into(), host.voter.into()]);
+    out.put_u64(host.memory_bytes);
+}
+
+fn read_host(reader: &mut Reader<'_>) -> Result<HostInfo, WireError> {
+    Ok(HostInfo {
+        number: reader.u16()?,
+        incarnation: reader.u32()?,
+        node: reader.u64()?,
+        address: reader.text()?.to_owned(),
+        up: reader.flag("flag for a host that is present")?,
+        voter: reader.flag("flag for a host that votes")?,
+        memory_bytes: reader.u64()?,
+    })
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_several(bytes, |out, byte| out.put_u8(*byte));
+}
+
+fn read_bytes(reader: &mut Reader<'_>) -> Result<Vec<u8>, WireError> {
+    reader.several(1, Reader::u8)
+}
+
+pub(super) fn put_cluster(out: &mut Vec<u8>, info: &ClusterInfo) {
+    out.put_u64(info.cluster);
+    out.put_u16(info.host);
+    out.put_u8(info.leader.is_some().into());
+    out.put_text(info.leader.as_deref().unwrap_or_default());
+    out.put_u64(info.epoch);
+    out.put_u8(info.formed.into());
+    out.put_u64(info.lease_nanos);
+    out.put_several(&info.hosts, put_host);
+    put_bytes(out, &info.table);
+}
+
+pub(super) fn read_cluster(reader: &mut Reader<'_>) -> Result<ClusterInfo, WireError> {
+    let (cluster, host) = (reader.u64()?, reader.u16()?);
+    let known = reader.flag("flag for a leader that is known")?;
+    let leader = reader.text()?.to_owned();
+    Ok(ClusterInfo {
+        cluster,
+        host,
+        leader: known.then_some(leader),
+        epoch: reader.u64()?,
+        formed: reader.flag("flag for a cluster with volumes")?,
+        lease_nanos: reader.u64()?,
+        hosts: reader.several(HOST_AT_LEAST, read_host)?,
+        table: read_bytes(reader)?,
+    })
+}
+
+pub(super) fn put_admission(out: &mut Vec<u8>, admission: &Admission) {
+    out.put_u16(admission.client.0);
+    out.put_u32(admission.incarnation);
+    out.put_u64(admission.cluster);
+    out.put_u64(admission.lease_nanos);
+    put_bytes(out, &admission.table);
+    out.put_several(&admission.hosts, |out, (number, address)| {
+        out.put_u16(*number);
+        out.put_text(address);
+    });
+}
+
+pub(super) fn read_admission(reader: &mut Reader<'_>) -> Result<Admission, WireError> {
+    Ok(Admission {
+        client: ComputeId(reader.u16()?),
+        incarnation: reader.u32()?,
+        cluster: reader.u64()?,
+        lease_nanos: reader.u64()?,
+        table: read_bytes(reader)?,
+        hosts: reader
+            .several(2 + TEXT_AT_LEAST, |reader| Ok((reader.u16()?, reader.text()?.to_owned())))?,
+    })
+}
+
+/// Appends an offer.
+pub fn put_offer(out: &mut Vec<u8>, offer: &HostOffer) {
+    out.put_text(&offer.address);
+    [offer.memory_bytes, offer.boot, offer.cluster].into_iter().for_each(|word| out.put_u64(word));
+}
+
+/// Reads the next offer.
+pub fn read_offer(reader: &mut Reader<'_>) -> Result<HostOffer, WireError> {
+    Ok(HostOffer {
+        address: reader.text()?.to_owned(),
+        memory_bytes: reader.u64()?,
+        boot: reader.u64()?,
+        cluster: reader.u64()?,
+    })
+}
+
+pub(super) fn put_registration(out: &mut Vec<u8>, registration: &Registration) {
+    out.put_u64(registration.cluster);
+    out.put_u16(registration.host);
+    out.put_u32(registration.incarnation);
+    out.put_u64(registration.node);
+    put_bytes(out, &registration.settings);
+    out.put_several(&registration.hosts, put_host);
+}
+
+pub(super) fn read_registration(reader: &mut Reader<'_>) -> Result<Registration, WireError> {
+    Ok(Registration {
+        cluster: reader.u64()?,
+        host: reader.u16()?,
+        incarnation: reader.u32()?,
+        node: reader.u64()?,
+        settings: read_bytes(reader)?,
+        hosts: reader.several(HOST_AT_LEAST, read_host)?,
+    })
+}
