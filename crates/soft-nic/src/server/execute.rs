@@ -59,8 +59,8 @@ pub(super) enum Stop {
     Bye(Goodbye),
 }
 
-/// Executes the lists at the beginning of `input` on the memory of `host`. Returns how many bytes of `input` were
-/// used.
+/// Executes the lists at the beginning of `input` on the memory of `host`. Returns how many bytes of `input`
+/// were used.
 ///
 /// Prefetching the lines of the following READs, as the embedded backend does within a list, was tried here.
 /// It gained nothing on cold memory (`examples/raw_reads`, 64 in flight: 515 against 501 ns of CPU for a READ

@@ -6,10 +6,10 @@
 //! client that claims to be a member must name this cluster, this memory and this boot of the server. Its
 //! incarnation must not be over.
 //!
-//! **Hosts.** A host serves copies of volumes, and its control plane knows the members. So a client joins there
-//! by a request, not by a handshake. Then it introduces itself to each copy, and names the epoch of its table.
-//! The host has carried out the table of one epoch. A client with a newer table must wait. A client with an
-//! older one is refused, because its identity has ended (rule E in `docs/REPLICATION.md`).
+//! **Hosts.** A host serves copies of volumes, and its control plane knows the members. So a client joins
+//! there by a request, not by a handshake. Then it introduces itself to each copy, and names the epoch of its
+//! table. The host has carried out the table of one epoch. A client with a newer table must wait. A client
+//! with an older one is refused, because its identity has ended (rule E in `docs/REPLICATION.md`).
 
 use super::events;
 use super::remote::{Remote, Who};

@@ -30,10 +30,10 @@
 //! flag that every turn checks, and is answered when all turns that did not see it are over: F6. A list stops
 //! at its first bad verb, and a broken connection stops its list between two verbs: F7.
 //!
-//! **Copies.** Each copy of a host has its own memory, tables, fences and sessions, as if a process of its own
-//! served it. A member has connections to each copy, and each connection belongs to one copy for its whole
-//! life. When the newest table no longer names a copy, the host removes it. That fences every client there, and
-//! closes its connections to the copy.
+//! **Copies.** Each copy of a host has its own memory, tables, fences and sessions, as if a process of its
+//! own served it. A member has connections to each copy, and each connection belongs to one copy for its
+//! whole life. When the newest table no longer names a copy, the host removes it. That fences every client
+//! there, and closes its connections to the copy.
 //!
 //! **The control plane.** It answers on threads of its own. The server passes a request to it and goes on.
 //! The answer goes to the mailbox of the shard, and from there to the connection, if that still waits. The
@@ -53,9 +53,9 @@
 //! that time.
 //!
 //! **Ends.** A member's connection stays open for as long as the member keeps it, and so does that of another
-//! host. A host draws no conclusion from the end of a connection. Of plain servers, server 0 ends the lease of
-//! a member whose last connection has ended. A client keeps one for its whole life, so that client is dead or
-//! its identity has ended (I40). The server closes the connections of a fenced member at once, and a
+//! host. A host draws no conclusion from the end of a connection. Of plain servers, server 0 ends the lease
+//! of a member whose last connection has ended. A client keeps one for its whole life, so that client is dead
+//! or its identity has ended (I40). The server closes the connections of a fenced member at once, and a
 //! connection without a member after [`Limits::idle_time`] of silence. A server that restarts ends the leases
 //! of all members. It refuses their connections, because they know it under another boot number.
 //!

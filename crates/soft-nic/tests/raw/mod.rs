@@ -55,7 +55,7 @@ pub fn start(options: ServerOptions) -> RunningServer {
 }
 
 /// The memory of a plain server.
-pub fn memory(server: &RunningServer) -> &Arc<Host> {
+pub fn memory_of(server: &RunningServer) -> &Arc<Host> {
     server.host().unwrap()
 }
 
@@ -287,7 +287,7 @@ pub fn alone() -> Role {
 /// The role of a member that no server has admitted, for this memory and its cluster. A memory that belongs
 /// to no cluster gets an arbitrary one.
 pub fn member(server: &RunningServer, client: u16, incarnation: u32, boot: u64) -> Role {
-    let (host, client) = (memory(server), ComputeId(client));
+    let (host, client) = (memory_of(server), ComputeId(client));
     let cluster = Some(host.look(|tables| tables.cluster())).filter(|cluster| *cluster != 0).unwrap_or(77);
     Role::Member { client, incarnation, boot, cluster, memory: host.superblock().memory_id }
 }

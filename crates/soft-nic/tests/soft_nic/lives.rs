@@ -1,6 +1,6 @@
 //! Clients that come and go: when a lease ends early, and what happens to an id whose holder owned nothing.
 
-use crate::raw::{Raw, Reply, alone, eventually, host, host_for, member, options, start};
+use crate::raw::{Raw, Reply, alone, eventually, host, host_for, member, memory_of, options, start};
 use sherman_control::wire::{GoodbyeCode, Role, Welcome};
 use sherman_control::{Address, JoinOptions};
 use sherman_embedded::Atomicity;
@@ -39,7 +39,7 @@ fn serve(host: Arc<Host>) -> RunningServer {
 }
 
 fn members(server: &RunningServer) -> Vec<MemberInfo> {
-    memory(server).administer(&Request::Members).and_then(calls::Members::expect).unwrap()
+    memory_of(server).administer(&Request::Members).and_then(calls::Members::expect).unwrap()
 }
 
 fn standing(server: &RunningServer, client: ComputeId) -> Option<Standing> {
