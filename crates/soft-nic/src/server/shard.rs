@@ -176,9 +176,9 @@ impl Shard {
 
     /// Serves a connection that has events.
     fn serve(&mut self, token: Token, events: EventFlags) {
-        let broken = events.intersects(EventFlags::HUP | EventFlags::ERR);
+        let broken = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         self.with(token, |shard, connection, out, tally| {
-            // Such a connection receives nothing, and would not notice it for as long as the plane is silent.
+            // Such a connection receives nothing, so it would not notice this while the plane is silent.
             if broken && connection.waits_for_plane() {
                 return Fate::Ends;
             }
@@ -328,6 +328,7 @@ impl Shard {
         }
         let interest = match (blocked, connection.is_blocked()) {
             (true, _) => EventFlags::OUT,
+            (false, true) if connection.waits_for_plane() => EventFlags::RDHUP,
             (false, true) => EventFlags::empty(),
             (false, false) => EventFlags::IN,
         };

@@ -184,7 +184,8 @@ fn a_member_of_another_cluster_or_of_another_memory_is_refused() {
     let (_, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
     assert_eq!((welcome.memory, welcome.cluster, welcome.client), (memory, 0, ComputeId::NOBODY));
     assert_eq!(code(role(77, memory)), None);
-    assert_eq!(memory_of(&server).look(|tables| tables.cluster()), 77, "it belongs to the first member's cluster");
+    let cluster = memory_of(&server).look(|tables| tables.cluster());
+    assert_eq!(cluster, 77, "it belongs to the first member's cluster");
     assert_eq!(code(role(78, memory)), Some(GoodbyeCode::OtherCluster));
     assert_eq!(code(role(77, memory)), None);
     assert_eq!((refused(&server, "other_cluster"), refused(&server, "other_memory")), (2, 1));
@@ -221,7 +222,8 @@ fn an_operator_looks_and_decides_and_posts_nothing() {
 fn a_newcomer_learns_which_memory_is_there_and_may_do_nothing_else() {
     let server = start(options());
     let (mut raw, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
-    assert_eq!((welcome.client, welcome.memory), (ComputeId::NOBODY, memory_of(&server).superblock().memory_id));
+    let memory = memory_of(&server).superblock().memory_id;
+    assert_eq!((welcome.client, welcome.memory), (ComputeId::NOBODY, memory));
     let nobody = FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY });
     for request in [Request::Usage, Request::Members, Request::Stats, Request::DeclareLost { server: 1 }] {
         assert_eq!(raw.call(request.clone()), Err(nobody.clone()));
