@@ -146,7 +146,7 @@ impl From<GoodbyeCode> for Reason {
             GoodbyeCode::TooManyConnections => Self::TooManyConnections,
             GoodbyeCode::TooSlow => Self::SlowHandshake,
             GoodbyeCode::Idle => Self::Idle,
-            GoodbyeCode::NotAllowed => Self::NotAllowed,
+            GoodbyeCode::NotAllowed | GoodbyeCode::NotYet => Self::NotAllowed,
             GoodbyeCode::JoinRefused => Self::JoinRefused,
             GoodbyeCode::OtherCluster => Self::OtherCluster,
             GoodbyeCode::OtherMemory => Self::OtherMemory,

@@ -67,6 +67,9 @@ pub(super) fn introduce(
         }
         Role::Admin => Peer::Admin,
         Role::Newcomer => Peer::Newcomer,
+        Role::Copy { .. } | Role::Control { .. } | Role::Host { .. } => {
+            return Err(goodbye(GoodbyeCode::NotAllowed));
+        }
     };
     let session = match &peer {
         Peer::Member(gate) => Some(gate.session()),
