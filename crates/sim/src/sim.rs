@@ -9,7 +9,7 @@ use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::volumes::Volumes;
 use crate::world::{Next, World};
-use sherman_fabric::{ComputeId, Peer, Refusal, Request};
+use sherman_fabric::{ComputeId, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
 use sherman_memory_server::{Memories, MemoryServer};
 use sherman_replica::VolumeTable;
