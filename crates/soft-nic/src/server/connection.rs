@@ -345,7 +345,7 @@ impl Connection {
         let waits = self.asked.remove(tag);
         if waits {
             self.heard = Instant::now();
-            out.put(&calls::frame(tag, answer));
+            out.put_before(&calls::frame(tag, answer));
         }
         waits
     }
