@@ -127,6 +127,7 @@ sherman_fabric::named! {
         JoinRefused => "join_refused",
         OtherCluster => "other_cluster",
         OtherMemory => "other_memory",
+        NotYet => "not_yet",
         Internal => "internal",
         BadAddress => "bad_address",
         Overloaded => "overloaded",
@@ -146,10 +147,11 @@ impl From<GoodbyeCode> for Reason {
             GoodbyeCode::TooManyConnections => Self::TooManyConnections,
             GoodbyeCode::TooSlow => Self::SlowHandshake,
             GoodbyeCode::Idle => Self::Idle,
-            GoodbyeCode::NotAllowed | GoodbyeCode::NotYet => Self::NotAllowed,
+            GoodbyeCode::NotAllowed => Self::NotAllowed,
             GoodbyeCode::JoinRefused => Self::JoinRefused,
             GoodbyeCode::OtherCluster => Self::OtherCluster,
             GoodbyeCode::OtherMemory => Self::OtherMemory,
+            GoodbyeCode::NotYet => Self::NotYet,
             GoodbyeCode::Internal | GoodbyeCode::ShuttingDown | GoodbyeCode::Unknown => Self::Internal,
         }
     }
