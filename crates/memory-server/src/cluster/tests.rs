@@ -1,0 +1,1 @@
+//! Tests of the control state of a cluster of hosts.
