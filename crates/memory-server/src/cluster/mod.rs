@@ -284,6 +284,9 @@ impl ClusterState {
             return Err(Refusal::Unreachable { server }.into());
         }
         let now = self.clock.now;
+        // The new member should not wait for volumes that nobody keeps closed any more.
+        self.control.reap(&self.memory, now);
+        self.open_if_settled();
         let response = self.control.apply(&self.memory, ComputeId::NOBODY, &Request::Join, now)?;
         let Response::Joined { client } = response else {
             return Err(FabricError::UnexpectedReply { request: "Join" });
