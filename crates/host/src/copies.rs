@@ -11,7 +11,6 @@ use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_fabric::Role;
-use sherman_layout::FormatOptions;
 use sherman_memory_server::cluster::ClusterSettings;
 use sherman_replica::{CopySite, VolumeTable};
 use sherman_soft_nic::server::ServerHandle;
@@ -56,30 +55,6 @@ impl Orders {
     }
 }
 
-/// The identity of a volume's memory: the same for all copies, and the cluster's identity for volume 0.
-pub(crate) fn memory_id(cluster: u64, volume: u16) -> u64 {
-    if volume == 0 {
-        return cluster;
-    }
-    // SplitMix64 is a bijection of the seed, so volumes of one cluster differ. 0 means no identity.
-    let mut z = cluster.wrapping_add(u64::from(volume).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    Some(z ^ (z >> 31)).filter(|id| *id != 0).unwrap_or(1)
-}
-
-/// How a volume of such a cluster is formatted. All of its copies are the same bytes.
-pub(crate) fn format_of(settings: &ClusterSettings, cluster: u64, volume: u16) -> FormatOptions {
-    let (server, servers) = (volume, settings.volumes);
-    FormatOptions { memory_id: memory_id(cluster, volume), server, servers, ..settings.format }
-}
-
-/// The most bytes of memory that a host needs for its copies in the first table.
-pub(crate) fn share_of_memory(settings: &ClusterSettings) -> u64 {
-    let primaries = u64::from(settings.volumes.div_ceil(settings.hosts.max(1)));
-    primaries.saturating_mul(settings.replicas.into()).saturating_mul(settings.volume_bytes)
-}
-
 /// Makes the memory of a copy.
 fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, String> {
     let sizes = (usize::try_from(settings.volume_bytes), usize::try_from(settings.on_chip_bytes));
@@ -90,7 +65,7 @@ fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, S
     let region = region.ok_or_else(|| {
         format!("the system does not provide {} bytes of memory, in whole lines", settings.volume_bytes)
     })?;
-    let format = format_of(settings, cluster, volume);
+    let format = settings.volume_format(cluster, volume);
     Host::format_volume(region, &format, cluster).map_err(|error| error.to_string())
 }
 

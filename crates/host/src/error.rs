@@ -27,12 +27,7 @@ sherman_fabric::errors! {
         } => "{listen} means all addresses of this machine: say under which one other hosts reach it \
             (advertise)",
         /// The settings of the new cluster cannot work.
-        Settings {
-            /// What is wrong.
-            what: &'static str,
-        } => "the settings of the new cluster cannot work: {what}",
-        /// The volumes of the new cluster cannot be laid out.
-        Format(error: FormatError) => "a volume of the new cluster: {error}" because error,
+        Settings(error: FormatError) => "the settings of the new cluster: {error}" because error,
         /// No address of a host of the cluster is given.
         NoSeeds => "name at least one host of the cluster to join",
         /// No host of the cluster can be reached.
@@ -72,13 +67,11 @@ sherman_fabric::errors! {
             /// The cluster that is meant.
             meant: u64,
         } => "the host at {address} belongs to cluster {found:016x}, not to {meant:016x}",
-        /// The host offers too little memory for its share of the cluster's volumes.
+        /// The host offers too little memory for its copies of the cluster's volumes.
         TooLittleMemory {
             /// Bytes that it offers.
             offered: u64,
-            /// Bytes that it needs.
-            needed: u64,
-        } => "{offered} bytes of memory are too few: the cluster's settings ask {needed} bytes of every host",
+        } => "{offered} bytes of memory are too few for this host's copies of the cluster's volumes",
         /// The cluster refuses the host.
         Refused(error: FabricError) => "the cluster refuses this host: {error}" because error,
         /// The leader's answer is not readable.
