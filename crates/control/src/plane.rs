@@ -35,10 +35,11 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Takes a message of the group from another host. It does not block.
     fn receive(&self, message: &[u8]);
 
-    /// The epoch of the newest table that this host has carried out.
+    /// The epoch of the newest table that this host has carried out. It takes no lock: the caller may hold
+    /// the lock of a copy.
     fn epoch(&self) -> u64;
 
-    /// The cluster's identity.
+    /// The cluster's identity; 0 while the host does not know it.
     fn cluster(&self) -> u64;
 
     /// The host's number.

@@ -7,12 +7,14 @@
 
 use super::ending::Ending;
 use super::events::{self, Event};
-use super::greet::Peer;
+use super::greet::{Member, Peer};
 use super::remote::Who;
+use super::served::{Copies, Served, Serves};
 use super::shared::Shared;
+use sherman_control::plane::{self, ControlPlane};
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::words::JOIN_BY_CALL;
-use sherman_control::wire::{FrameKind, errors, responses};
+use sherman_control::wire::{FrameKind, WireError, errors, responses};
 use sherman_embedded::host::{Asker, Session};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response};
 use std::sync::Arc;
@@ -26,6 +28,15 @@ pub(super) enum Call {
     Waiting(Wait),
 }
 
+/// What happens to a request.
+#[derive(Debug)]
+pub(super) enum Begun<'s> {
+    /// The server answers it.
+    Here(Call),
+    /// The control plane answers it.
+    Passed(&'s dyn ControlPlane, plane::Asker, Request),
+}
+
 /// The condition that a call waits for, and the action that follows.
 #[derive(Debug)]
 pub(super) struct Wait {
@@ -33,6 +44,8 @@ pub(super) struct Wait {
     then: Then,
     /// The connection that asked.
     who: Who,
+    /// The memory that it asked.
+    served: Arc<Served>,
 }
 
 #[derive(Debug)]
@@ -44,59 +57,95 @@ enum Then {
 }
 
 /// Starts to answer `request`.
-pub(super) fn begin(shared: &Shared, who: Who, peer: &Peer, request: Request) -> Call {
-    let answer = match (peer, request) {
-        (Peer::Member(_) | Peer::Admin, Request::Stats) => Ok(Response::Stats(Box::new(shared.stats()))),
+pub(super) fn begin<'s>(shared: &'s Shared, who: Who, peer: &Peer, request: Request) -> Begun<'s> {
+    match (peer, &shared.serves) {
+        (Peer::Member(_) | Peer::Admin, _) if request == Request::Stats => {
+            Begun::Here(Call::Answered(Ok(Response::Stats(Box::new(shared.stats())))))
+        }
+        (Peer::Member(member), _) => Begun::Here(of_member(shared, who, member, request)),
+        (_, Serves::Copies(copies)) => of_group(copies, peer, request),
+        (_, Serves::Memory(served)) => Begun::Here(Call::Answered(of_stranger(served, who, peer, request))),
+    }
+}
+
+/// The error of a peer that may not send this request, because it is not a member.
+fn not_a_member() -> FabricError {
+    FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY })
+}
+
+/// Answers a peer of a plain server that is not a member.
+fn of_stranger(served: &Served, who: Who, peer: &Peer, request: Request) -> Result<Response, FabricError> {
+    match (peer, request) {
         (_, Request::Join) => Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })),
-        (Peer::Newcomer, _) => Err(FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY })),
         (Peer::Admin, request) => {
-            let event = Event::before(shared, &request);
-            let answer = shared.host.administer(&request);
+            let event = Event::before(served, &request);
+            let answer = served.host.administer(&request);
             if let Some(event) = event {
                 event.after(who, &answer);
             }
             answer
         }
-        (Peer::Member(gate), request) => return of_member(shared, who, gate.session(), request),
-    };
-    Call::Answered(answer)
+        _ => Err(not_a_member()),
+    }
 }
 
-fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request) -> Call {
+/// Passes the request of a peer that is not at a copy to the control plane, if the peer may ask it.
+fn of_group<'s>(copies: &'s Copies, peer: &Peer, request: Request) -> Begun<'s> {
+    let asker = match (peer, &request) {
+        (&Peer::Control { client, incarnation }, _) => plane::Asker::Member { client, incarnation },
+        (Peer::Admin, Request::Usage) => {
+            return Begun::Here(Call::Answered(copies.usage().map(Response::Usage)));
+        }
+        (Peer::Admin, _) => plane::Asker::Operator,
+        (
+            Peer::Newcomer,
+            Request::Join | Request::Cluster | Request::Register { .. } | Request::Alive { .. },
+        ) => plane::Asker::Nobody,
+        _ => return Begun::Here(Call::Answered(Err(not_a_member()))),
+    };
+    Begun::Passed(&*copies.plane, asker, request)
+}
+
+fn of_member(shared: &Shared, who: Who, member: &Member, request: Request) -> Call {
+    let (served, session) = (&member.served, member.gate.session());
+    if served.copy.is_none() && request == Request::Join {
+        return Call::Answered(Err(FabricError::Refused(Refusal::BadRequest { what: JOIN_BY_CALL })));
+    }
     if session.is_over() {
         return Call::Answered(Err(FabricError::Fenced { client: session.client() }));
     }
+    // The members, leases and trees of a host's cluster are not beside its copies.
+    if served.copy.is_some() && request.is_for_control() {
+        return Call::Answered(Err(FabricError::Refused(Refusal::NotHere)));
+    }
     // The server that keeps the control state hears of a client that leaves twice. The first time it only
     // gives its memory back.
-    let keeps_control = shared.host.superblock().server == sherman_fabric::Peer::Control.server();
+    let keeps_control = served.keeps_control();
     let goes = match request {
         Request::Release => !keeps_control,
         Request::Leave | Request::Depart => keeps_control,
         _ => false,
     };
     if goes {
-        let wait = Wait {
-            ending: shared.incarnations.leave(session),
-            then: Then::Go(Arc::clone(session), request),
-            who,
-        };
-        return wait.look(shared);
+        let ending = served.incarnations.leave(session);
+        let then = Then::Go(Arc::clone(session), request);
+        return Wait { ending, then, who, served: Arc::clone(served) }.look();
     }
-    let host = &shared.host;
-    let event = Event::before(shared, &request);
+    let host = &served.host;
+    let event = Event::before(served, &request);
     let answer = host.handle(
         Asker::Member(session),
         &request,
         || host.now(),
         |_, response| match request {
             Request::Fence { client } => {
-                let ending = shared.incarnations.fence(client);
+                let ending = served.incarnations.fence(client);
                 shared.note_fence();
                 (response, ending)
             }
             Request::Retire { client } | Request::FreeId { client } => {
                 // A client that is retired was fenced here before, so it has nothing in progress.
-                shared.incarnations.fence(client);
+                served.incarnations.fence(client);
                 (response, None)
             }
             _ => (response, None),
@@ -110,20 +159,22 @@ fn of_member(shared: &Shared, who: Who, session: &Arc<Session>, request: Request
         event.after(who, &answer);
     }
     match (answer, ending) {
-        (Ok(response), Some(ending)) => Wait { ending, then: Then::Answer(response), who }.look(shared),
+        (Ok(response), Some(ending)) => {
+            Wait { ending, then: Then::Answer(response), who, served: Arc::clone(served) }.look()
+        }
         (answer, _) => Call::Answered(answer),
     }
 }
 
 impl Wait {
     /// Ends the call, if its condition holds now.
-    pub(super) fn look(mut self, shared: &Shared) -> Call {
+    pub(super) fn look(mut self) -> Call {
         match self.ending.is_over() {
             Ok(true) => {}
             Ok(false) => return Call::Waiting(self),
             Err(error) => return Call::Answered(Err(error)),
         }
-        let host = &shared.host;
+        let Served { host, incarnations, .. } = &*self.served;
         Call::Answered(match self.then {
             Then::Answer(response) => Ok(response),
             Then::Go(session, request) => {
@@ -132,7 +183,7 @@ impl Wait {
                     &request,
                     || host.now(),
                     |_, response| {
-                        shared.incarnations.gone(&session);
+                        incarnations.gone(&session);
                         response
                     },
                 );
@@ -149,8 +200,14 @@ impl Wait {
 pub(super) fn frame(tag: u64, answer: &Result<Response, FabricError>) -> Vec<u8> {
     let mut frame = Vec::new();
     let refuse = |frame: &mut Vec<u8>, error: &FabricError| {
-        // An error is much shorter than the limit of a frame.
-        let _ = put_frame(frame, FrameKind::Refused, tag, |out| errors::put_error(out, error));
+        let mut put = |error: &FabricError| {
+            put_frame(frame, FrameKind::Refused, tag, |out| errors::put_error(out, error))
+        };
+        // Errors of this server are much shorter than the limit of a frame. The control plane may name a
+        // longer address.
+        if let Err(WireError::TooLarge { asked, limit, .. }) = put(error) {
+            let _ = put(&FabricError::TooLarge { asked, limit });
+        }
     };
     match answer {
         Ok(response) => {
