@@ -1,6 +1,7 @@
 //! Why a host cannot be started.
 
-use sherman_consensus::{LogCorrupt, OpenError};
+use crate::options::MOST_HOSTS;
+use sherman_consensus::OpenError;
 use sherman_control::{Address, ConnectError};
 use sherman_fabric::FabricError;
 use sherman_layout::FormatError;
@@ -28,6 +29,11 @@ sherman_fabric::errors! {
             (advertise)",
         /// The settings of the new cluster cannot work.
         Settings(error: FormatError) => "the settings of the new cluster: {error}" because error,
+        /// The settings of the new cluster ask for more hosts than a cluster can have.
+        TooManyHosts {
+            /// How many they ask for.
+            asked: u16,
+        } => "{asked} hosts are too many: a cluster has at most {MOST_HOSTS}",
         /// No address of a host of the cluster is given.
         NoSeeds => "name at least one host of the cluster to join",
         /// No host of the cluster can be reached.
@@ -88,8 +94,6 @@ sherman_fabric::errors! {
             /// Why.
             error: io::Error,
         } => ("the log of the control group in {}: {error}", path.display()) because error,
-        /// The log of the group is damaged.
-        LogCorrupt(error: LogCorrupt) => "{error}" because error,
         /// The system has no random numbers.
         NoRandomness(error: getrandom::Error) => "the system has no random numbers: {error}" because error,
         /// The system has no more threads.

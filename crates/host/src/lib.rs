@@ -8,10 +8,10 @@
 //!
 //! ```no_run
 //! use sherman_host::{ClusterSettings, HostCluster, HostOptions, RunningHost};
-//! # fn settings() -> ClusterSettings { unimplemented!() }
-//! # let (first, second) = (sherman_host::Listen::Unix("/a".into()), sherman_host::Listen::Unix("/b".into()));
+//! # use sherman_host::{HostError, Listen};
+//! # fn start(settings: ClusterSettings, first: Listen, second: Listen) -> Result<(), HostError> {
 //! // The first host makes the cluster, the others join it.
-//! let cluster = HostCluster::New(settings());
+//! let cluster = HostCluster::New(settings);
 //! let first_host = RunningHost::start(HostOptions::new(vec![first.clone()], 1 << 30, cluster))?;
 //! let cluster = HostCluster::Join { seeds: vec![first.into()], cluster: 0 };
 //! let second_host = RunningHost::start(HostOptions::new(vec![second], 1 << 30, cluster))?;
@@ -72,7 +72,7 @@ pub use address::parse_address;
 pub use end::Ended;
 pub use error::HostError;
 pub use machine::Machine;
-pub use options::{HostCluster, HostOptions};
+pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;
 pub use running::{HostHandle, RunningHost};
 pub use sherman_memory_server::cluster::ClusterSettings;

@@ -6,6 +6,7 @@
 use super::Driver;
 use crate::clock;
 use crate::machine::encode;
+use crate::options::MOST_HOSTS;
 use crate::plane::{Ask, not_leader};
 use sherman_consensus::{Refused, Ticket, Unanswered};
 use sherman_control::plane::Asker;
@@ -20,13 +21,26 @@ impl Driver {
             Request::Cluster => reply.send(Ok(Response::Cluster(Box::new(self.info())))),
             Request::Alive { host, incarnation } => reply.send(self.alive(host, incarnation)),
             request => {
-                let proposed = command(asker, request).and_then(|command| self.propose(&command));
+                let command = self.check_room(&request).and_then(|()| command(asker, request));
+                let proposed = command.and_then(|command| self.propose(&command));
                 match proposed {
                     Ok(ticket) => drop(self.waiting.insert(ticket, reply)),
                     Err(error) => reply.send(Err(error)),
                 }
             }
         }
+    }
+
+    /// Refuses a host that the group has no room for. A host that repeats its offer is among the others.
+    fn check_room(&self, request: &Request) -> Result<(), FabricError> {
+        let Request::Register { offer } = request else { return Ok(()) };
+        let state = self.parts.group.state().state();
+        let hosts = state.map_or(&[][..], |state| state.hosts());
+        let present = hosts.iter().filter(|host| host.info.up).count();
+        if present < usize::from(MOST_HOSTS) || hosts.iter().any(|host| host.boot == offer.boot) {
+            return Ok(());
+        }
+        Err(FabricError::Refused(Refusal::BadRequest { what: NO_ROOM }))
     }
 
     /// What this host knows about the cluster.
@@ -125,6 +139,8 @@ impl Driver {
     }
 }
 
+/// Why a host is refused that the group has no room for.
+const NO_ROOM: &str = "the cluster has as many memory servers as it can have";
 /// Why a request is refused that has no bytes.
 const NO_REQUEST: &str = "this server does not know the request";
 /// Why a request is refused that is not for control.
@@ -172,6 +188,8 @@ mod tests {
             assert_eq!(command(asker, request), refused);
             assert_eq!(known(what), what);
         }
-        assert_eq!(known(NO_REQUEST), NO_REQUEST);
+        for what in [NO_ROOM, NO_REQUEST] {
+            assert_eq!(known(what), what);
+        }
     }
 }

@@ -164,14 +164,16 @@ impl Driver {
         if now < office.next_members || office.change.is_some_and(|(_, until)| now < until) {
             return;
         }
-        let change = self.next_change();
         let mut begun = None;
-        if let Some(change) = change {
+        for change in self.wanted_changes() {
             match self.parts.group.change(change) {
-                Ok(ticket) => begun = Some((ticket, now + PATIENCE)),
-                // A learner that lacks much of the log is asked again later.
-                Err(Refused::BadChange { .. } | Refused::ChangePending) => {}
-                Err(error) => tracing::debug!("the members of the group do not change: {error}"),
+                Ok(ticket) => {
+                    begun = Some((ticket, now + PATIENCE));
+                    break;
+                }
+                // There is no room for another learner, or a learner lacks much of the log. Later there may be.
+                Err(Refused::BadChange { .. }) => {}
+                Err(_) => break,
             }
         }
         if let Some(office) = &mut self.office {
@@ -180,34 +182,34 @@ impl Driver {
         }
     }
 
-    fn next_change(&self) -> Option<Change> {
-        let state = self.parts.group.state().state()?;
+    fn wanted_changes(&self) -> Vec<Change> {
+        let Some(state) = self.parts.group.state().state() else { return Vec::new() };
         let members = &self.view.members;
         let present: Vec<NodeId> =
             self.view.hosts.iter().filter(|host| host.up).map(|host| host.node).collect();
         let wanted = state.voters_wanted(&members.voters);
-        next_change(self.parts.group.status().id, members, &present, &wanted)
+        wanted_changes(self.parts.group.status().id, members, &present, &wanted)
     }
 }
 
-/// The next step from these members to all present nodes, of which the wanted ones vote.
+/// The changes that lead from these members to all present nodes, of which the wanted ones vote: first those
+/// that matter most.
 ///
 /// An even number of voters is no better than one less: with two of them, the loss of either ends the group.
 /// So of an even number of wanted voters one that does not vote yet stays without a vote.
-fn next_change(own: NodeId, members: &Members, present: &[NodeId], wanted: &[NodeId]) -> Option<Change> {
+fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
     let Members { voters, learners } = members;
-    let gone = voters.iter().chain(learners).find(|node| !present.contains(node) && **node != own);
-    if let Some(node) = gone {
-        return Some(Change::Remove(*node));
-    }
-    if let Some(node) = present.iter().find(|node| !voters.contains(node) && !learners.contains(node)) {
-        return Some(Change::AddLearner(*node));
-    }
+    let gone = voters.iter().chain(learners).filter(|node| !present.contains(node) && **node != own);
+    let new = present.iter().filter(|node| !voters.contains(node) && !learners.contains(node));
     let mut promote: Vec<NodeId> = wanted.iter().filter(|node| !voters.contains(node)).copied().collect();
     if wanted.len() % 2 == 0 {
         promote.pop();
     }
-    promote.into_iter().find(|node| learners.contains(node)).map(Change::Promote)
+    promote.retain(|node| learners.contains(node));
+    let mut changes: Vec<Change> = gone.map(|node| Change::Remove(*node)).collect();
+    changes.extend(new.map(|node| Change::AddLearner(*node)));
+    changes.extend(promote.into_iter().map(Change::Promote));
+    changes
 }
 
 #[cfg(test)]
@@ -217,7 +219,7 @@ mod tests {
     /// Applies changes until there are no more.
     fn settle(members: &mut Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
         let mut changes = Vec::new();
-        while let Some(change) = next_change(1, members, present, wanted) {
+        while let Some(change) = wanted_changes(1, members, present, wanted).first().copied() {
             let node = change.node();
             members.voters.retain(|voter| *voter != node);
             members.learners.retain(|learner| *learner != node);

@@ -42,6 +42,7 @@ fn garbage_is_answered_and_changes_nothing() {
         let answer = machine.apply(1, &bytes);
         assert!(matches!(answer, Err(FabricError::Refused(Refusal::BadRequest { .. }))), "{bytes:?}");
     }
+    assert_eq!(sherman_control::wire::words::known(NO_COMMAND), NO_COMMAND);
     assert!(machine.state().is_none() && machine.snapshot().is_empty());
     assert!(!machine.restore(&[]) && !machine.restore(&[1, 2, 3]));
 }
