@@ -105,11 +105,7 @@ impl Host {
     ///
     /// # Errors
     /// As for [`format`](Self::format), and if `options` name volume 0 and an identity that is not `cluster`.
-    pub fn format_volume(
-        region: Region,
-        options: &FormatOptions,
-        cluster: u64,
-    ) -> Result<Self, FormatError> {
+    pub fn format_volume(region: Region, options: &FormatOptions, cluster: u64) -> Result<Self, FormatError> {
         Ok(Self::new(Server::format_volume(region, options, cluster)?))
     }
 

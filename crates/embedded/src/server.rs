@@ -5,7 +5,7 @@ use crate::control_memory::ControlMemory;
 use crate::copy::WORD;
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
-use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Seen, Space};
+use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen, Space};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
 use sherman_memory_server::{Memories, MemoryServer, OpenError, Volume};
 use std::fmt;

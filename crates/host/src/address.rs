@@ -58,7 +58,8 @@ mod tests {
             assert_eq!(parse_address(text).map(|address| address.to_string()), Some(text.to_owned()));
         }
         let long = format!("unix:/{}", "x".repeat(LONGEST));
-        for bad in ["", "a:7000", "tcp://", "tcp://a", "tcp://:1", "tcp://a:0", "tcp://a:1,b:2", "unix:", &long]
+        for bad in
+            ["", "a:7000", "tcp://", "tcp://a", "tcp://:1", "tcp://a:0", "tcp://a:1,b:2", "unix:", &long]
         {
             assert_eq!(parse_address(bad), None, "{bad}");
         }

@@ -15,7 +15,8 @@
 //! let first_host = RunningHost::start(HostOptions::new(vec![first.clone()], 1 << 30, cluster))?;
 //! let cluster = HostCluster::Join { seeds: vec![first.into()], cluster: 0 };
 //! let second_host = RunningHost::start(HostOptions::new(vec![second], 1 << 30, cluster))?;
-//! # Ok::<(), sherman_host::HostError>(())
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! | module | what |

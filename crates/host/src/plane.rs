@@ -95,10 +95,6 @@ impl Plane {
         let _ = self.identity.set(identity);
     }
 
-    pub(crate) fn identity(&self) -> Option<Identity> {
-        self.identity.get().copied()
-    }
-
     /// Publishes an epoch: every copy of its table is ready here.
     pub(crate) fn publish(&self, epoch: u64) {
         self.epoch.fetch_max(epoch, Release);

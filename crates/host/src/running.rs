@@ -5,9 +5,9 @@
 //! serve.
 
 use crate::address::advertised;
-use crate::alive::{Alive, Directory};
+use crate::alive::Alive;
 use crate::clock;
-use crate::copies::{Copies, Orders};
+use crate::copies::Copies;
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
 use crate::error::HostError;
@@ -21,7 +21,9 @@ use sherman_control::plane::ControlPlane;
 use sherman_fabric::group::{HostOffer, Registration};
 use sherman_fabric::{Response, ServerStats};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
-use sherman_soft_nic::server::{Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer};
+use sherman_soft_nic::server::{
+    Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
+};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -75,7 +77,8 @@ impl RunningHost {
         let plane = Arc::new(plane);
         let server = serve(&options, &plane)?;
         let address = advertised(options.advertise.as_deref(), server.addresses())?;
-        let offer = HostOffer { address, memory_bytes: options.memory_bytes, boot: server.boot(), cluster: 0 };
+        let offer =
+            HostOffer { address, memory_bytes: options.memory_bytes, boot: server.boot(), cluster: 0 };
         let place = find_place(&options, offer)?;
         let Place { registration, settings, machine, start } = place;
         let own = Identity {
@@ -85,20 +88,18 @@ impl RunningHost {
         };
         let lease_nanos = settings.format.lease_nanos;
         let detect = options.detect(lease_nanos);
-        let group = Group::open(group_settings(registration.node, detect)?, machine, None, start, clock::now())?;
-        let handle =
-            HostHandle { plane: Arc::clone(&plane), end: Arc::default(), server: server.handle() };
+        let group =
+            Group::open(group_settings(registration.node, detect)?, machine, None, start, clock::now())?;
+        let handle = HostHandle { plane: Arc::clone(&plane), end: Arc::default(), server: server.handle() };
         let patience = detect.clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
         let hosts = registration.hosts.clone();
-        let mut host =
-            Self { server: Some(server), handle, registration, settings, threads: Vec::new() };
+        let mut host = Self { server: Some(server), handle, registration, settings, threads: Vec::new() };
         let (end, orders, directory) = (Arc::clone(&host.handle.end), Arc::default(), Arc::default());
         let parts = Parts {
             own,
             group,
             log,
             inputs,
-            plane: Arc::clone(&plane),
             peers: Peers::new(own, options.secret.clone(), patience),
             directory: Arc::clone(&directory),
             orders: Arc::clone(&orders),
@@ -113,8 +114,14 @@ impl RunningHost {
         let copies = Copies::new(own, settings, Arc::clone(&plane), host.handle.server.clone());
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
-        let alive =
-            Alive { own, secret: options.secret, every: detect / SIGNS, patience: patience / 2, directory, end };
+        let alive = Alive {
+            own,
+            secret: options.secret,
+            every: detect / SIGNS,
+            patience: patience / 2,
+            directory,
+            end,
+        };
         host.spawn("sherman-alive", move || alive.run())?;
         plane.open(own);
         host.spawn("sherman-group", move || driver.run())?;

@@ -93,10 +93,7 @@ pub(super) fn responses() -> Vec<Response> {
         Response::Joined { client: CLIENT },
         Response::Active { incarnation: u32::MAX },
         Response::Spans(Vec::new()),
-        Response::Spans(vec![
-            SPAN,
-            Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
-        ]),
+        Response::Spans(vec![SPAN, Span { class: CLASS, offset: 64, bytes: 1024, fresh: false }]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
         Response::Tree(CatalogReply { info: tree("orders", types()), created: true }),
         Response::Tree(CatalogReply { info: tree("", None), created: false }),

@@ -23,7 +23,7 @@ use crate::copies::Orders;
 use crate::end::{End, Ended};
 use crate::machine::Machine;
 use crate::peers::{Peers, unframed};
-use crate::plane::{Identity, Input, Plane, Reply};
+use crate::plane::{Identity, Input, Reply};
 use office::Office;
 use sherman_consensus::{Event, Group, NodeId, Output, StateMachine, Ticket, perform};
 use sherman_fabric::group::HostInfo;
@@ -44,7 +44,6 @@ pub(crate) struct Parts {
     pub(crate) group: Group<Machine>,
     pub(crate) log: Log,
     pub(crate) inputs: Receiver<Input>,
-    pub(crate) plane: Arc<Plane>,
     pub(crate) peers: Peers,
     pub(crate) directory: Arc<Directory>,
     pub(crate) orders: Arc<Orders>,

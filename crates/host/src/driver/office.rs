@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_host_is_silent_only_while_somebody_listens() {
         let mut office = Office::new();
-        let mut silent = |office: &mut Office, now| office.silent([2, 3].into_iter(), 100, now);
+        let silent = |office: &mut Office, now| office.silent([2, 3].into_iter(), 100, now);
         assert!(silent(&mut office, 1_000).is_empty());
         office.heard(2, 1, 1_050);
         office.heard(9, 1, 1_050);

@@ -58,9 +58,8 @@ impl Driver {
         self.parts.peers.update(&self.view.hosts);
         let others = self.view.hosts.iter().filter(|host| host.up && host.number != own.host);
         self.parts.directory.set_hosts(others.map(|host| host.address.clone()).collect());
-        let is_lost = |host: &HostInfo| {
-            host.number == own.host && !(host.up && host.incarnation == own.incarnation)
-        };
+        let is_lost =
+            |host: &HostInfo| host.number == own.host && !(host.up && host.incarnation == own.incarnation);
         if self.view.hosts.iter().any(is_lost) {
             self.parts.end.set(Ended::Lost { host: own.host });
         }
@@ -91,7 +90,9 @@ fn log_hosts(before: &[HostInfo], now: &[HostInfo]) {
         let HostInfo { number, address, .. } = host;
         match was {
             None if host.up => tracing::info!(host = number, address, "a host registered"),
-            Some(was) if was.up && !host.up => tracing::warn!(host = number, address, "a host was declared lost"),
+            Some(was) if was.up && !host.up => {
+                tracing::warn!(host = number, address, "a host was declared lost")
+            }
             _ => {}
         }
     }

@@ -38,7 +38,8 @@ fn garbage_is_answered_and_changes_nothing() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut machine = Machine::default();
     for _ in 0..10_000 {
-        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..40)).take(random.usize(..60)).collect();
+        let len = random.usize(..60);
+        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..40)).take(len).collect();
         let answer = machine.apply(1, &bytes);
         assert!(matches!(answer, Err(FabricError::Refused(Refusal::BadRequest { .. }))), "{bytes:?}");
     }

@@ -122,15 +122,8 @@ impl ClusterSettings {
         let mut reader = Reader::new(bytes);
         let replicas = reader.u8()?;
         let [volumes, hosts, server, servers] = reader.several(Reader::u16)?;
-        let [
-            volume_bytes,
-            on_chip_bytes,
-            memory_id,
-            cluster_id,
-            chunk_bytes,
-            redo_area_bytes,
-            lease_nanos,
-        ] = reader.several(Reader::u64)?;
+        let [volume_bytes, on_chip_bytes, memory_id, cluster_id, chunk_bytes, redo_area_bytes, lease_nanos] =
+            reader.several(Reader::u64)?;
         let [span_places, redo_slot_bytes, member_capacity, catalog_capacity] =
             reader.several(Reader::u32)?;
         let space = if reader.flag()? { Space::OnChip } else { Space::Host };

@@ -70,8 +70,7 @@ impl ClusterState {
         }
         let clock = Clock { now, began, base };
         let table = Arc::new(table);
-        let state =
-            Self { settings, control, memory, clock, hosts, table, identities, reaped: Vec::new() };
+        let state = Self { settings, control, memory, clock, hosts, table, identities, reaped: Vec::new() };
         state.is_legal().then_some(state)
     }
 

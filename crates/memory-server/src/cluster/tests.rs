@@ -111,8 +111,8 @@ fn a_cluster_has_no_volumes_before_enough_hosts_have_registered() {
 
 #[test]
 fn volumes_are_placed_evenly_and_a_lost_host_s_load_spreads() {
-    for (hosts, volumes, replicas) in
-        (1..=6u16).flat_map(|hosts| (1..=30).flat_map(move |volumes| [(hosts, volumes, 1), (hosts, volumes, 2)]))
+    for (hosts, volumes, replicas) in (1..=6u16)
+        .flat_map(|hosts| (1..=30).flat_map(move |volumes| [(hosts, volumes, 1), (hosts, volumes, 2)]))
     {
         let settings = ClusterSettings { replicas, volumes, hosts, ..settings() };
         let mut state = ClusterState::new(CLUSTER, settings).unwrap();
@@ -245,7 +245,8 @@ fn a_silent_member_with_memory_keeps_volumes_closed_until_it_is_recovered() {
     let heir = state.admit(LEASE);
     state.apply(&Command::Tick { now: 5 * LEASE }).unwrap();
     assert!(!state.is_open());
-    let heir = if state.ask(5 * LEASE, &heir, Request::Renew).is_ok() { heir } else { state.admit(5 * LEASE) };
+    let heir =
+        if state.ask(5 * LEASE, &heir, Request::Renew).is_ok() { heir } else { state.admit(5 * LEASE) };
     state.recover(5 * LEASE, &heir, &busy);
     assert!(state.is_open());
 }

@@ -133,7 +133,8 @@ impl Model {
         let table = state.table();
         assert!(table.epoch() >= before.epoch());
         assert!(table.sites().starts_with(before.sites()), "copies keep their numbers");
-        let opened = |(was, is): (&sherman_replica::VolumeEntry, &sherman_replica::VolumeEntry)| !was.open && is.open;
+        let opened =
+            |(was, is): (&sherman_replica::VolumeEntry, &sherman_replica::VolumeEntry)| !was.open && is.open;
         if before.epoch() == 0 || !before.volumes().iter().zip(table.volumes()).any(opened) {
             return;
         }
@@ -171,7 +172,8 @@ fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
             assert!(state.now() >= old);
             model.learn(&command, &answer, &state);
             model.check_opening(&before, &state);
-            openings += u64::from(was_closed && !state.needs_tick() && before.epoch() == state.table().epoch());
+            openings +=
+                u64::from(was_closed && !state.needs_tick() && before.epoch() == state.table().epoch());
             if rng.u32(..40) == 0 {
                 let snapshot = state.snapshot();
                 assert_eq!(other.snapshot(), snapshot, "seed {seed}, step {step}");
