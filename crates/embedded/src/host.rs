@@ -100,8 +100,8 @@ impl Host {
         Ok(Self::new(Server::format(region, options)?))
     }
 
-    /// Formats `region`, whatever it holds, as one copy of a volume of `cluster`: it keeps neither members nor
-    /// trees. `options` name the identity of the memory, which all copies of a volume share.
+    /// Formats `region`, whatever it holds, as one copy of a volume of `cluster`. It keeps neither members
+    /// nor trees. `options` name the identity of the memory, which all copies of a volume share.
     ///
     /// # Errors
     /// As for [`format`](Self::format), and if `options` name volume 0 and an identity that is not `cluster`.

@@ -1,5 +1,5 @@
-//! A clock that runs while the machine sleeps. Leases and the group use it: a host that slept must not believe
-//! that no time has passed.
+//! A clock that runs while the machine sleeps. Leases and the group use it: a host that slept must not
+//! believe that no time has passed.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,8 +1,8 @@
 //! Carries out tables: makes copies, promotes backups, drops what no volume names any more.
 //!
-//! A thread of its own does this, because memory takes time to make. Only the newest table counts: a host that
-//! skips an epoch goes to the next one. That is safe. No client was served here by a table that this host has
-//! not carried out, so no client has written to a copy that was not made.
+//! A thread of its own does this, because memory takes time to make. Only the newest table counts: a host
+//! that skips an epoch goes to the next one. That is safe. No client was served here by a table that this
+//! host has not carried out, so no client has written to a copy that was not made.
 
 use crate::end::{End, Ended};
 use crate::plane::{Identity, Plane};

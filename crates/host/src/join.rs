@@ -1,5 +1,5 @@
-//! How a process becomes a host of an existing cluster: it asks any host which one leads, and the leader for a
-//! place.
+//! How a process becomes a host of an existing cluster: it asks any host which one leads, and the leader for
+//! a place.
 
 use crate::address::parse_address;
 use crate::error::HostError;

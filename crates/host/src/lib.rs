@@ -35,17 +35,17 @@
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
-//! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver), `sherman-copies`,
-//! `sherman-alive`, and one `sherman-peer` for each other host. No thread waits for another one's lock for
-//! longer than a few instructions. Queues between them are bounded. A full queue drops messages of the group,
-//! which the group repeats, and refuses requests, which clients repeat.
+//! **Threads.** Besides the threads of the soft NIC a host has
+//! `sherman-group` (the driver), `sherman-copies`, `sherman-alive`, and one `sherman-peer` for each
+//! other host. No thread waits for the lock of another one for longer than a few instructions. Queues between them are bounded. A full queue drops messages of the
+//! group, which the group repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
 //!
-//! - **Nothing is answered before it is committed.** Only [`Request::Cluster`](sherman_fabric::Request::Cluster)
-//!   and [`Request::Alive`](sherman_fabric::Request::Alive) are answered from one host's memory.
-//! - **An epoch is published when it is carried out.** [`Plane::epoch`](sherman_control::plane::ControlPlane)
-//!   returns an epoch when every copy that this host has by its table is ready. Clients are not served before.
+//! - **Nothing is answered before it is committed.** Only the requests `Cluster` and `Alive` are answered
+//!   from one host's memory.
+//! - **An epoch is published when it is carried out.** `Plane::epoch` returns an epoch when every copy that
+//!   this host has by its table is ready. Clients are not served before.
 //! - **A host has one incarnation.** It registers once in its life. When it learns that it was declared lost,
 //!   it stops. Started again, it registers anew with empty memory (I2), under a new number in the group: its
 //!   log died with its memory.

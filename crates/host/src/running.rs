@@ -1,7 +1,7 @@
 //! Starts and ends a host.
 //!
-//! The order of a start: the sockets listen, so that the host knows its address. It refuses everybody. Then it
-//! registers: in its own group, or at the leader of another one. Then its threads start, and the sockets
+//! The order of a start: the sockets listen, so that the host knows its address. It refuses everybody. Then
+//! it registers: in its own group, or at the leader of another one. Then its threads start, and the sockets
 //! serve.
 
 use crate::address::advertised;

@@ -1,7 +1,7 @@
 //! Requests to control.
 //!
-//! Every host answers [`Request::Cluster`], and says of a host that it knows to be lost that it is. The leader
-//! answers everything else: it proposes a command, and sends the answer when the command is committed.
+//! Every host answers [`Request::Cluster`], and tells a host that it knows to be lost. The leader answers
+//! everything else: it proposes a command, and sends the answer when the command is committed.
 
 use super::Driver;
 use crate::clock;

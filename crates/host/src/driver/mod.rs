@@ -204,7 +204,8 @@ impl Driver {
                 tracing::info!(host = self.parts.own.host, term, "this host leads no more");
             }
             if let Some(leader) = leader {
-                tracing::info!(host = ?self.view.host_of(leader), term, "another host leads the control group");
+                let host = self.view.host_of(leader);
+                tracing::info!(host, term, "another host leads the control group");
             }
             // The next leader may or may not execute these commands. Their senders ask it.
             let refusal = self.not_leader();

@@ -1,8 +1,8 @@
 //! The duties of the leader.
 //!
 //! - It begins with [`Command::Lead`], before any other command.
-//! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and every
-//!   message of the group counts too.
+//! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
+//!   every message of the group counts too.
 //! - It lets the state's time pass while a volume is closed.
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
@@ -171,7 +171,7 @@ impl Driver {
                     begun = Some((ticket, now + PATIENCE));
                     break;
                 }
-                // There is no room for another learner, or a learner lacks much of the log. Later there may be.
+                // There is no room for another learner, or a learner lacks much of the log. That may change.
                 Err(Refused::BadChange { .. }) => {}
                 Err(_) => break,
             }
@@ -202,7 +202,7 @@ fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[
     let gone = voters.iter().chain(learners).filter(|node| !present.contains(node) && **node != own);
     let new = present.iter().filter(|node| !voters.contains(node) && !learners.contains(node));
     let mut promote: Vec<NodeId> = wanted.iter().filter(|node| !voters.contains(node)).copied().collect();
-    if wanted.len() % 2 == 0 {
+    if wanted.len().is_multiple_of(2) {
         promote.pop();
     }
     promote.retain(|node| learners.contains(node));
