@@ -116,6 +116,21 @@ impl Host {
         Ok(Self::new(Server::format(region, options)?))
     }
 
+    /// Formats `region`, whatever it holds, as one copy of a volume of `cluster`. It keeps neither members
+    /// nor trees. `options` name the identity of the memory, which all copies of a volume share.
+    ///
+    /// # Errors
+    /// As for [`format`](Self::format), and if `options` name volume 0 and an identity that is not `cluster`.
+    pub fn format_volume(region: Region, options: &FormatOptions, cluster: u64) -> Result<Self, FormatError> {
+        Ok(Self::new(Server::format_volume(region, options, cluster)?))
+    }
+
+    /// Makes a copy the primary of its volume (`docs/REPLICATION.md`): its lanes are free, its CPU opens its
+    /// memory, and all unowned spans have their hints (T5). No client may take lanes here meanwhile.
+    pub fn promote(&self) -> Result<(), OpenError> {
+        self.server.promote()
+    }
+
     /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.
     pub fn open(region: Region) -> Result<Self, OpenError> {
         Ok(Self::new(Server::open(region, None)?))

@@ -2,6 +2,7 @@
 //! lock.
 
 use crate::control_memory::ControlMemory;
+use crate::copy::WORD;
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
 use crate::mirror::{self, Recorder};
@@ -54,6 +55,35 @@ impl Server {
         let memories = Memories { volume: &memory, control: &control_memory };
         let control = memory.formatting(|| MemoryServer::format(memories, &options))?;
         Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+    }
+
+    /// Formats fresh memory as a volume of `cluster`, without control state.
+    pub(crate) fn format_volume(
+        memory: Region,
+        options: &FormatOptions,
+        cluster: u64,
+    ) -> Result<Self, FormatError> {
+        let no_room = FormatError::TooSmall { memory: 0, minimum: 0 };
+        let control_memory = ControlMemory::new(0).ok_or(no_room)?;
+        let mut volume = memory.formatting(|| Volume::format(&memory, options))?;
+        if !volume.adopt(&memory, cluster) {
+            let what = "volume 0 has the identity of another cluster";
+            return Err(FormatError::BadGeometry { what });
+        }
+        let control = MemoryServer { volume, control: None };
+        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+    }
+
+    /// Makes a copy the primary of its volume: zeroes its lanes, and opens its memory again.
+    pub(crate) fn promote(&self) -> Result<(), OpenError> {
+        self.change(|tables, memories| {
+            let lock = tables.geometry().lock;
+            for word in (0..lock.table_bytes()).step_by(WORD) {
+                memories.volume.store_u64(lock.space, lock.offset + word, 0);
+            }
+            tables.volume = Volume::promote(memories.volume)?;
+            Ok(())
+        })
     }
 
     /// Opens memory that was formatted before.

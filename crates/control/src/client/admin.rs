@@ -84,7 +84,7 @@ impl Operator {
 }
 
 /// Sends a request and receives its answer, or the server's refusal.
-fn exchange(
+pub(super) fn exchange(
     stream: &super::stream::Stream,
     request: &Request,
     deadline: Instant,

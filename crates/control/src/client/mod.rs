@@ -15,6 +15,7 @@
 //! | [`admin`] | [`Operator`]: an operator, which needs no membership |
 //! | `attach` | links of another data path |
 //! | `connect` | a connection and its handshake |
+//! | `peer_connection` | [`PeerConnection`]: a connection of a host, or of a process that wants to become one |
 //! | `backoff` | the pauses of a client that a crowded server turned away |
 //! | [`resolve`](mod@resolve) | host names, looked up within a time limit |
 //! | `stream` | sockets of either kind |
@@ -43,6 +44,7 @@ mod input;
 pub mod lists;
 mod notifier;
 pub mod options;
+mod peer_connection;
 mod peers;
 pub mod resolve;
 mod stream;
@@ -55,3 +57,4 @@ pub use error::JoinError;
 pub use fabric::ControlFabric;
 pub use lists::{Lists, NoLists};
 pub use options::{Address, JoinOptions};
+pub use peer_connection::PeerConnection;
