@@ -38,7 +38,9 @@ struct Hosts {
     state: Arc<Mutex<State>>,
 }
 
+#[derive(Default)]
 struct State {
+    over: bool,
     paths: Vec<PathBuf>,
     leader: Option<usize>,
     /// Hosts that answer no request.
@@ -74,26 +76,20 @@ impl Hosts {
         let state = Arc::new(Mutex::new(State {
             paths: (0..hosts).map(path).collect(),
             leader: Some(0),
-            silent: BTreeSet::new(),
-            dead: BTreeSet::new(),
             epoch: 3,
-            stale: 0,
-            not_yet: 0,
             copies: vec![Some(0), None, Some(1 % hosts as u16)],
-            error: None,
-            plain: false,
-            memory: 0,
-            log: Vec::new(),
-            open: Vec::new(),
-            incarnation: 0,
+            ..State::default()
         }));
         for host in 0..hosts {
             let _ = std::fs::remove_file(path(host));
             let listener = UnixListener::bind(path(host)).unwrap();
-            let served = Arc::downgrade(&state);
+            let served = Arc::clone(&state);
             std::thread::spawn(move || {
                 for stream in listener.incoming().map_while(std::result::Result::ok) {
-                    let Some(state) = served.upgrade() else { break };
+                    if served.lock().unwrap().over {
+                        break;
+                    }
+                    let state = Arc::clone(&served);
                     std::thread::spawn(move || serve(host, stream, &state));
                 }
             });
@@ -146,31 +142,12 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.cut(|_, _| true);
         // Each listener ends at its next connection.
+        self.state().over = true;
         let paths = self.state().paths.clone();
-        self.state = Arc::new(Mutex::new(State { paths: Vec::new(), ..blank() }));
         for path in paths {
             let _ = UnixStream::connect(&path);
             let _ = std::fs::remove_file(&path);
         }
-    }
-}
-
-fn blank() -> State {
-    State {
-        paths: Vec::new(),
-        leader: None,
-        silent: BTreeSet::new(),
-        dead: BTreeSet::new(),
-        epoch: 0,
-        stale: 0,
-        not_yet: 0,
-        copies: Vec::new(),
-        error: None,
-        plain: false,
-        memory: 0,
-        log: Vec::new(),
-        open: Vec::new(),
-        incarnation: 0,
     }
 }
 
