@@ -141,7 +141,9 @@ impl Operator {
         } else {
             let address = self.host(server).map_err(|error| match error {
                 AdminError::Connect(error) => error,
-                AdminError::Refused(error) => JoinError::Refused { address: options.servers[0].clone(), error },
+                AdminError::Refused(error) => {
+                    JoinError::Refused { address: options.servers[0].clone(), error }
+                }
             })?;
             let deadline = Instant::now() + options.connect_timeout;
             let connected = connect(&address, options.secret.as_ref(), Role::Admin, deadline);

@@ -115,10 +115,7 @@ pub(super) enum Said<T> {
 
 /// Finds the leader, and has it admit this client. Returns its address too. Afterwards it is the first of
 /// `places`.
-pub(super) fn admit(
-    options: &JoinOptions,
-    places: &mut Places,
-) -> Result<(Address, Admission), JoinError> {
+pub(super) fn admit(options: &JoinOptions, places: &mut Places) -> Result<(Address, Admission), JoinError> {
     let (leader, admission) = follow(places, options.connect_timeout, |places, address, deadline| {
         admit_at(options, places, address, deadline)
     })?;

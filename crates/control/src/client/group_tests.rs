@@ -585,7 +585,7 @@ fn an_operator_goes_where_the_leader_is_and_to_hosts_by_number() {
     assert_eq!(operator.ask(Peer::Control, calls::ListTrees).unwrap(), []);
     hosts.state().leader = Some(1);
     assert_eq!(operator.ask(Peer::Control, calls::ListTrees).unwrap(), []);
-    assert_eq!(hosts.asked(&Request::ListTrees), [2, 1]);
+    assert_eq!(hosts.asked(&Request::ListTrees), [2, 2, 1], "host 2 said where the leader is");
     assert_eq!(operator.find(1).unwrap().boot, 9);
     let absent = operator.ask(Peer::Volume(7), calls::Usage);
     assert!(matches!(absent, Err(AdminError::Refused(FabricError::NoSuchServer { server: 7 }))));

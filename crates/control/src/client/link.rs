@@ -1,8 +1,8 @@
 //! The link of an identity to the control state of a cluster of hosts.
 //!
 //! Control is where the leader of the group is, and the leader changes. So one thread of each identity sends
-//! the requests of all its endpoints to control. It finds the leader, and finds it again when the connection
-//! breaks, when the host no longer leads, and when it is silent. Then it sends every unanswered request again.
+//! the requests of all its endpoints to control. It looks for the leader again when the connection breaks,
+//! when the host no longer leads, and when it is silent. Then it sends every unanswered request again.
 //!
 //! **What must hold.**
 //! - Every request gets exactly one answer: from the leader, or [`FabricError::NoLeader`] after
@@ -280,7 +280,8 @@ impl Driver {
             Err(error) if error.means_fenced() => {
                 let ended = match error {
                     ConnectError::Goodbye(Goodbye {
-                        error: Some(ended @ FabricError::EpochEnded { .. }), ..
+                        error: Some(ended @ FabricError::EpochEnded { .. }),
+                        ..
                     }) => ended,
                     _ => self.shared.fenced(),
                 };
@@ -441,9 +442,11 @@ fn judge(client: ComputeId, pending: &Pending, answer: Result<Response, FabricEr
         // The host is about to stop, or has lost the others.
         Err(FabricError::NoLeader | FabricError::Disconnected { .. }) => Verdict::Elsewhere(String::new()),
         // The client is no member any more, because an earlier leader has carried out the same request.
-        Err(
-            FabricError::Fenced { client } | FabricError::Refused(Refusal::NotAMember { client }),
-        ) if leaves && pending.sent > 1 && about_us(&client) => Verdict::Final(Ok(Response::Done)),
+        Err(FabricError::Fenced { client } | FabricError::Refused(Refusal::NotAMember { client }))
+            if leaves && pending.sent > 1 && about_us(&client) =>
+        {
+            Verdict::Final(Ok(Response::Done))
+        }
         answer => Verdict::Final(answer),
     }
 }
