@@ -228,6 +228,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::OwnerStalled { client: CLIENT },
         FabricError::SlowRead { server: 2 },
         FabricError::EpochEnded { client: CLIENT },
+        FabricError::NoLeader,
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
