@@ -15,9 +15,9 @@ use sherman_fabric::{
     Tally, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
-use sherman_shm::{ShmEndpoint, ShmFabric};
-#[cfg(target_os = "linux")]
 use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
+#[cfg(target_os = "linux")]
+use sherman_shm::{ShmEndpoint, ShmFabric};
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
