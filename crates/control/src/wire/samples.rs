@@ -69,8 +69,8 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Servers,
         Request::DeclareLost { server: 0xfffe },
         Request::Volumes,
-        Request::Mirror { copy: 1, epoch: 2, stores: Vec::new(), fenced: Some(CLIENT) },
-        Request::Mirror { copy: 3, epoch: 4, stores: stores(), fenced: None },
+        Request::Mirror { copy: 1, epoch: 2, number: 9, stores: Vec::new(), fenced: Some(CLIENT) },
+        Request::Mirror { copy: 3, epoch: 4, number: 1 << 40, stores: stores(), fenced: None },
         Request::Cluster,
         Request::Register { offer: offer() },
         Request::Alive { host: 0xfffe, incarnation: 7 },
@@ -228,6 +228,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::OwnerStalled { client: CLIENT },
         FabricError::SlowRead { server: 2 },
         FabricError::EpochEnded { client: CLIENT },
+        FabricError::NoLeader,
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()
