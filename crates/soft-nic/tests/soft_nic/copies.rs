@@ -90,10 +90,12 @@ impl Plane {
     }
 }
 
+type Sent = (Vec<Store>, Option<ComputeId>, Answer);
+
 /// The way to other copies that answers when the test says so.
 #[derive(Default)]
 struct Others {
-    sent: Mutex<Vec<(Vec<Store>, Option<ComputeId>, Answer)>>,
+    sent: Mutex<Vec<Sent>>,
 }
 
 impl fmt::Debug for Others {
@@ -110,7 +112,7 @@ impl Mirror for Others {
 
 impl Others {
     /// Waits for the next stores.
-    fn next(&self) -> (Vec<Store>, Option<ComputeId>, Answer) {
+    fn next(&self) -> Sent {
         eventually(|| !self.sent.lock().unwrap().is_empty());
         self.sent.lock().unwrap().remove(0)
     }
