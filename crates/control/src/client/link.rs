@@ -236,8 +236,6 @@ impl Driver {
                 self.exchange();
             }
         }
-        let fenced = self.shared.fenced();
-        self.end_all(&fenced);
     }
 
     /// Takes the submitted requests. Returns whether the link goes on.
@@ -449,6 +447,15 @@ impl Driver {
         for pending in std::mem::take(&mut self.pending) {
             self.end(pending.answer, Err(error.clone()));
         }
+    }
+}
+
+impl Drop for Driver {
+    /// Answers what is open, also if the thread panics.
+    fn drop(&mut self) {
+        self.shared.queue().over = true;
+        let fenced = self.shared.fenced();
+        self.end_all(&fenced);
     }
 }
 
