@@ -1,8 +1,7 @@
 //! Sherman's control group: one state machine, replicated over up to five servers by Raft.
 //!
-//! The group is meant to hold what no single server may lose: members and leases, the catalog, the table of
-//! volumes, grants of memory. It is never on the path of data. **No part of the product uses this crate
-//! yet**: `sherman-memory-server` still keeps that state on server 0.
+//! The group holds what no single server may lose: members and leases, the catalog, the table of volumes. It
+//! is never on the path of data. The hosts of a replicated cluster (`sherman-host`) form such a group.
 //!
 //! The crate is sans-IO and deterministic. A [`Group`] is one node. Its caller passes in the time, messages,
 //! requests and finished writes, and takes out messages, writes and events. The same inputs give the same

@@ -4,6 +4,7 @@
 //! copies of volumes themselves. They pass every request to control, and every message of the group, to the
 //! host's [`ControlPlane`].
 
+use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Request, Response};
 use std::fmt;
 
@@ -26,6 +27,14 @@ pub enum Asker {
     },
 }
 
+/// The way from a primary to the other copies of its volume (T5).
+pub trait Mirror: fmt::Debug + Send + Sync {
+    /// Sends stores of the primary's CPU, behind all that were sent before, and perhaps a client that the
+    /// primary has fenced. `answer` is called once: when all other copies have made the stores and execute
+    /// nothing more of that client, or with the reason why they never will. It does not block.
+    fn send(&self, stores: Vec<Store>, fenced: Option<ComputeId>, answer: Answer);
+}
+
 /// A host's part of the control state.
 pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Asks the control state. `answer` is called exactly once, on any thread, perhaps before this returns.
@@ -35,10 +44,11 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Takes a message of the group from another host. It does not block.
     fn receive(&self, message: &[u8]);
 
-    /// The epoch of the newest table that this host has carried out.
+    /// The epoch of the newest table that this host has carried out. It takes no lock: the caller may hold
+    /// the lock of a copy.
     fn epoch(&self) -> u64;
 
-    /// The cluster's identity.
+    /// The cluster's identity; 0 while the host does not know it.
     fn cluster(&self) -> u64;
 
     /// The host's number.

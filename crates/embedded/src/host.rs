@@ -61,6 +61,7 @@ mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use crate::server::Made;
 pub use error::HostError;
 pub use session::{Gate, Session, Turn};
 
@@ -114,6 +115,21 @@ impl Host {
     /// Formats `region`, whatever it holds, under a random identity unless `options` name one.
     pub fn format(region: Region, options: &FormatOptions) -> Result<Self, FormatError> {
         Ok(Self::new(Server::format(region, options)?))
+    }
+
+    /// Formats `region`, whatever it holds, as one copy of a volume of `cluster`. It keeps neither members
+    /// nor trees. `options` name the identity of the memory, which all copies of a volume share.
+    ///
+    /// # Errors
+    /// As for [`format`](Self::format), and if `options` name volume 0 and an identity that is not `cluster`.
+    pub fn format_volume(region: Region, options: &FormatOptions, cluster: u64) -> Result<Self, FormatError> {
+        Ok(Self::new(Server::format_volume(region, options, cluster)?))
+    }
+
+    /// Makes a copy the primary of its volume (`docs/REPLICATION.md`): its lanes are free, its CPU opens its
+    /// memory, and all unowned spans have their hints (T5). No client may take lanes here meanwhile.
+    pub fn promote(&self) -> Result<(), OpenError> {
+        self.server.promote()
     }
 
     /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.
@@ -188,24 +204,19 @@ impl Host {
         self.server.handle_recorded(asker.on_server()?, request, then)
     }
 
-    /// Makes the stores of the CPU of the primary. `then` is called under the lock, after the stores.
+    /// Makes the stores of the CPU of the primary. `which` has the epoch of the sender's table, and the number
+    /// of these stores under that table: they are made once, although the sender may repeat them. `then` is
+    /// called under the lock, after the stores.
     ///
     /// # Errors
     /// [`FabricError::OutOfBounds`] if a store is outside the memory. Then none was made.
-    pub fn make_stores<T>(&self, stores: &[Store], then: impl FnOnce() -> T) -> Result<T, FabricError> {
-        self.server.make_stores(stores, then)
-    }
-
-    /// Makes this copy the primary of its volume: its lanes are free (P4), and its CPU opens the memory.
-    ///
-    /// # Errors
-    /// If the memory is damaged.
-    pub fn promote(&self) -> Result<(), OpenError> {
-        let memory = self.memory();
-        let lock = &self.superblock.geometry.lock;
-        let zeros = vec![0; lock.table_bytes() as usize];
-        memory.store(lock.space, lock.offset, &zeros);
-        self.server.promote()
+    pub fn make_stores<T>(
+        &self,
+        which: (u64, u64),
+        stores: &[Store],
+        then: impl FnOnce() -> T,
+    ) -> Result<Made<T>, FabricError> {
+        self.server.make_stores(which, stores, then)
     }
 
     /// Whether the memory says that `client` is fenced here. Unlike the tables, it is up to date also where

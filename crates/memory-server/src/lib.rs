@@ -1,4 +1,4 @@
-//! Sherman's memory servers: two sans-IO state machines, each over its own memory.
+//! Sherman's memory servers: sans-IO state machines, each over its own memory.
 //!
 //! A memory server is passive (paper §3, §4.2.1; `ARCHITECTURE.md`). Clients read and change its memory by
 //! one-sided verbs, and its CPU answers only a few control requests about memory, members and the catalog.
@@ -43,6 +43,7 @@
 //! | [`servers`] | the server table: the memories of the cluster, and the servers declared lost |
 //! | [`catalog`] | the named trees |
 //! | [`server`] | [`MemoryServer`]: a volume, and perhaps the control state beside it |
+//! | [`cluster`] | [`ClusterState`]: the control state of a cluster of hosts, with the table of volumes |
 
 #![forbid(unsafe_code)]
 
@@ -50,6 +51,7 @@ mod bytes;
 pub mod catalog;
 pub mod chunks;
 pub mod clients;
+pub mod cluster;
 pub mod control;
 pub mod leases;
 pub mod members;
@@ -63,6 +65,7 @@ mod model_tests;
 #[cfg(test)]
 mod testing;
 
+pub use cluster::{ClusterSettings, ClusterState, Command};
 pub use control::Control;
 pub use server::{Census, Memories, MemoryServer, OpenError};
 pub use volume::Volume;

@@ -318,7 +318,7 @@ fn a_client_stopped_between_two_stores_is_named_to_waiters_and_may_go_on() {
     let refused = block_on(&frames, execute(&frames, list, &Counters::default()));
     assert_eq!(refused.err(), Some(stalled.clone()));
     let mut bytes = [0; 64];
-    served.server.host().memory().load(Space::Host, AT + 7 * 64, &mut bytes);
+    served.server.host().unwrap().memory().load(Space::Host, AT + 7 * 64, &mut bytes);
     assert_eq!(bytes, [1; 64]);
     kill_process(child.pid(), Signal::CONT).unwrap();
     assert_eq!(child.heard("wrote "), "None");

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::serve::config::ServeSettings;
+use crate::serve::host::HostServeOptions;
 use crate::serve::options::ServeOptions;
 use clap::Args;
 use std::path::PathBuf;
@@ -17,6 +18,11 @@ server its --id and the number of --servers.
 Security: without a --secret-file the server listens on this host only (127.0.0.1, ::1, Unix
 sockets), unless you give --insecure. Connections are authenticated, but traffic is not encrypted.
 The server refuses a secret file that others can read (chmod 600).
+
+Replicated cluster: the first host makes it with --new-cluster, every other one joins it with --join and
+the address of any host that runs. Volumes have two copies, so the cluster survives the loss of a host.
+Hosts have neither --id nor --file: a host that was restarted joins as a new one, with empty memory. If the
+cluster has declared a host lost, its process ends with exit code 3.
 
 Shared memory: with --listen shm:/path, compute servers of this host that open the cluster as
 shm:/path map the memory. They read and change it with no process in between. Other clients can
@@ -50,6 +56,8 @@ Examples:
   sherman serve --listen unix:/run/sherman.sock --file /var/lib/sherman/memory
   sherman serve --listen shm:/run/sherman.sock --listen tcp://127.0.0.1:7000
   sherman serve --listen verbs://10.0.0.1:7000 --secret-file secret --memory 8GiB
+  sherman serve --new-cluster --hosts 3 --listen tcp://10.0.0.1:7000 --secret-file secret --memory 8GiB
+  sherman serve --join tcp://10.0.0.1:7000 --listen tcp://10.0.0.2:7000 --secret-file secret --memory 8GiB
   sherman serve --config /etc/sherman/server.toml";
 
 /// The options of `sherman serve`.
@@ -73,14 +81,27 @@ pub struct ServeArgs {
     pub json: bool,
 }
 
+/// What to serve.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// A memory server of its own, or of a cluster without replication.
+    Server(ServeOptions),
+    /// A host of a replicated cluster.
+    Host(HostServeOptions),
+}
+
 impl ServeArgs {
-    /// Returns the checked options of the server.
-    pub fn options(&self) -> Result<ServeOptions, Failure> {
+    /// Returns the checked options of the server or host.
+    pub fn options(&self) -> Result<Serving, Failure> {
         let from_file = match &self.config {
             Some(path) => ServeSettings::from_file(path)?,
             None => ServeSettings::default(),
         };
-        ServeOptions::new(self.settings.clone().over(from_file))
+        let settings = self.settings.clone().over(from_file);
+        match HostServeOptions::new(&settings)? {
+            Some(host) => Ok(Serving::Host(host)),
+            None => ServeOptions::new(settings).map(Serving::Server),
+        }
     }
 }
 
@@ -92,13 +113,29 @@ mod tests {
     use clap::Parser;
     use std::time::Duration;
 
-    fn options(line: &[&str]) -> Result<ServeOptions, Failure> {
+    fn serving(line: &[&str]) -> Result<Serving, Failure> {
         let arguments = Arguments::try_parse_from([&["sherman", "serve"], line].concat());
         match arguments.map(|arguments| arguments.command) {
             Ok(Command::Serve(args)) => args.options(),
             Ok(_) => panic!("serve is serve"),
             Err(error) => Err(Failure::of_parse(&error).expect("no call for help")),
         }
+    }
+
+    fn options(line: &[&str]) -> Result<ServeOptions, Failure> {
+        match serving(line)? {
+            Serving::Server(options) => Ok(options),
+            Serving::Host(host) => panic!("{host:?} is no plain server"),
+        }
+    }
+
+    #[test]
+    fn a_host_is_served_only_if_the_line_says_so() {
+        let host = ["--listen", "unix:/a", "--new-cluster", "--memory", "1GiB"];
+        assert!(matches!(serving(&host), Ok(Serving::Host(_))));
+        let host = ["--listen", "unix:/a", "--join", "tcp://a:7000", "--memory", "1GiB"];
+        assert!(matches!(serving(&host), Ok(Serving::Host(_))));
+        assert!(matches!(serving(&host[..2]), Ok(Serving::Server(_))));
     }
 
     #[test]
@@ -183,9 +220,12 @@ mod tests {
             (&["--listen", "unix:/a", "--lease", "3"], "--lease"),
             (&["--listen", "unix:/a", "--id", "65536"], "--id"),
             (&["--listen", "tcp://0.0.0.0:1"], "--listen"),
+            (&["--listen", "unix:/a", "--replicas", "2"], "--replicas"),
+            (&["--listen", "unix:/a", "--join", "a:7000"], "--join"),
+            (&["--listen", "unix:/a", "--new-cluster", "--id", "0"], "--id"),
             (&[], "--listen"),
         ] {
-            let failure = options(line).expect_err("refused");
+            let failure = serving(line).expect_err("refused");
             assert!(matches!(&failure, Failure::Usage(said) if said.contains(option)), "{line:?}: {failure}");
         }
     }

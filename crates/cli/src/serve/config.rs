@@ -147,6 +147,41 @@ pub struct ServeSettings {
     /// Copy the lines of READs in random order, with pauses in between, for tests
     #[arg(long)]
     pub tear_reads: bool,
+
+    /// Make a new replicated cluster, and be its first host
+    #[arg(long)]
+    pub new_cluster: bool,
+
+    /// Join the replicated cluster of these hosts, as in tcp://a:7000,b:7000
+    #[arg(long, value_name = "URL")]
+    pub join: Option<String>,
+
+    /// With --new-cluster: keep this many copies of every volume, 1 or 2 [default: 2]
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<u8>,
+
+    /// With --new-cluster: place the volumes when this many hosts have joined [default: --replicas]
+    #[arg(long, value_name = "N")]
+    pub hosts: Option<u16>,
+
+    /// With --new-cluster: divide the memory of the cluster into this many volumes [default: --hosts]
+    #[arg(long, value_name = "N")]
+    pub volumes: Option<u16>,
+
+    /// With --new-cluster: give each copy of a volume this much memory [default: what fits into --memory]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(deserialize_with = "written")]
+    pub volume_memory: Option<Bytes>,
+
+    /// With --new-cluster or --join: tell clients and other hosts this address [default: the first --listen]
+    #[arg(long, value_name = "ADDRESS")]
+    pub advertise: Option<String>,
+
+    /// With --new-cluster or --join: declare another host lost when it is silent for this time, the same for
+    /// all hosts [default: half a lease, at least 300ms]
+    #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "written")]
+    pub detect: Option<Time>,
 }
 
 impl ServeSettings {
@@ -168,6 +203,14 @@ impl ServeSettings {
             lease: self.lease.or(others.lease),
             log: self.log.or(others.log),
             tear_reads: self.tear_reads || others.tear_reads,
+            new_cluster: self.new_cluster || others.new_cluster,
+            join: self.join.or(others.join),
+            replicas: self.replicas.or(others.replicas),
+            hosts: self.hosts.or(others.hosts),
+            volumes: self.volumes.or(others.volumes),
+            volume_memory: self.volume_memory.or(others.volume_memory),
+            advertise: self.advertise.or(others.advertise),
+            detect: self.detect.or(others.detect),
         }
     }
 
@@ -277,6 +320,14 @@ mod tests {
         lease = "500ms"
         log = "warn"
         tear-reads = true
+        new-cluster = true
+        join = "tcp://a:7000"
+        replicas = 1
+        hosts = 5
+        volumes = 6
+        volume-memory = "1GiB"
+        advertise = "tcp://b:7000"
+        detect = "400ms"
     "#;
 
     fn all() -> ServeSettings {
@@ -299,6 +350,14 @@ mod tests {
             lease: Some(Time(Duration::from_millis(500))),
             log: Some(LogLevel::Warn),
             tear_reads: true,
+            new_cluster: true,
+            join: Some("tcp://a:7000".to_owned()),
+            replicas: Some(1),
+            hosts: Some(5),
+            volumes: Some(6),
+            volume_memory: Some(Bytes(1 << 30)),
+            advertise: Some("tcp://b:7000".to_owned()),
+            detect: Some(Time(Duration::from_millis(400))),
         }
     }
 

@@ -1,7 +1,8 @@
-//! `sherman serve`: runs one memory server until a signal, or the end of stdin, stops it.
+//! `sherman serve`: runs one memory server or one host until a signal, or the end of stdin, stops it.
 
 pub mod args;
 pub mod config;
+pub mod host;
 pub mod kept;
 pub mod log;
 pub mod options;
@@ -10,7 +11,7 @@ pub mod verbs;
 
 use crate::failure::Failure;
 use crate::output::print;
-use crate::serve::args::ServeArgs;
+use crate::serve::args::{ServeArgs, Serving};
 use crate::serve::options::ServeOptions;
 use crate::serve::start::Server;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,9 +30,18 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let options = args.options()?;
-    let end = end(args.until_stdin_closes)?;
-    crate::serve::log::to_stderr(options.log);
+    let (tell, end) = end(args.until_stdin_closes)?;
+    let log = match &options {
+        Serving::Server(server) => server.log,
+        Serving::Host(host) => host.log,
+    };
+    crate::serve::log::to_stderr(log);
     raise_file_limit();
+    let options = match options {
+        Serving::Server(options) => options,
+        Serving::Host(options) => return host::serve(&options, args.json, tell, &end),
+    };
+    drop(tell);
     let server = Server::start(&options)?;
     print(&announcement(&options, &server, args.json))?;
     // The server also stops if all senders are gone.
@@ -77,9 +87,10 @@ fn announcement(options: &ServeOptions, server: &Server, as_json: bool) -> Strin
     format!("memory server {id} of {servers}: {memory} bytes{file}{warning}\n{metrics}{listening}")
 }
 
-/// Returns a channel that signals the end: after a signal, or with `stdin_too` when stdin closes.
-fn end(stdin_too: bool) -> Result<Receiver<()>, Failure> {
-    let (tell, told) = sync_channel(2);
+/// Returns a channel that signals the end: after a signal, or with `stdin_too` when stdin closes. Others may
+/// signal the end, too.
+fn end(stdin_too: bool) -> Result<(SyncSender<()>, Receiver<()>), Failure> {
+    let (tell, told) = sync_channel(3);
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::Runtime(format!("cannot catch signals: {error}")))?;
     let on_signal = tell.clone();
@@ -87,6 +98,7 @@ fn end(stdin_too: bool) -> Result<Receiver<()>, Failure> {
         signals.forever().next();
     };
     watch(signalled, on_signal)?;
+    let also = tell.clone();
     if stdin_too {
         let until_closed = || {
             let mut stdin = std::io::stdin().lock();
@@ -94,7 +106,7 @@ fn end(stdin_too: bool) -> Result<Receiver<()>, Failure> {
         };
         watch(until_closed, tell)?;
     }
-    Ok(told)
+    Ok((also, told))
 }
 
 /// Waits on a new thread, and sends when `wait` returns.
@@ -102,7 +114,7 @@ fn watch(wait: impl FnOnce() + Send + 'static, tell: SyncSender<()>) -> Result<(
     let thread = Builder::new().name("sherman-end".to_owned());
     let spawned = thread.spawn(move || {
         wait();
-        // The channel has room for both messages; the receiver takes only the first.
+        // The channel has room for all messages; the receiver takes only the first.
         let _ = tell.try_send(());
     });
     spawned.map(drop).map_err(|error| Failure::Runtime(format!("cannot start a thread: {error}")))

@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-fn address(listen: &Listen) -> server::Listen {
+pub fn address(listen: &Listen) -> server::Listen {
     match listen {
         Listen::Tcp { host, port } | Listen::Verbs(VerbsListen { host, port, .. }) if host.contains(':') => {
             server::Listen::Tcp(format!("[{host}]:{port}"))

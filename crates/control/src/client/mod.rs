@@ -19,6 +19,7 @@
 //! | `places` | where the leader may be |
 //! | `inbox` | control's answers on their way to an endpoint |
 //! | `connect` | a connection and its handshake |
+//! | `peer_connection` | [`PeerConnection`]: a connection of a host, or of a process that wants to become one |
 //! | `backoff` | the pauses of a client that a crowded server turned away |
 //! | [`resolve`](mod@resolve) | host names, looked up within a time limit |
 //! | `stream` | sockets of either kind |
@@ -54,6 +55,7 @@ mod link;
 pub mod lists;
 mod notifier;
 pub mod options;
+mod peer_connection;
 mod peers;
 mod places;
 pub mod resolve;
@@ -68,6 +70,7 @@ pub use fabric::ControlFabric;
 pub use group::CopyPlan;
 pub use lists::{Lists, NoLists};
 pub use options::{Address, JoinOptions};
+pub use peer_connection::PeerConnection;
 
 #[cfg(test)]
 mod group_tests;

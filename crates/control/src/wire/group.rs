@@ -85,8 +85,7 @@ pub(super) fn read_admission(reader: &mut Reader<'_>) -> Result<Admission, WireE
         cluster: reader.u64()?,
         lease_nanos: reader.u64()?,
         table: read_bytes(reader)?,
-        hosts: reader
-            .several(2 + TEXT_AT_LEAST, |reader| Ok((reader.u16()?, reader.text()?.to_owned())))?,
+        hosts: reader.several(2 + TEXT_AT_LEAST, |reader| Ok((reader.u16()?, reader.text()?.to_owned())))?,
     })
 }
 

@@ -253,11 +253,7 @@ impl Introduce {
                     incarnation: reader.u32()?,
                     cluster: reader.u64()?,
                 },
-                7 => Role::Host {
-                    host: reader.u16()?,
-                    incarnation: reader.u32()?,
-                    cluster: reader.u64()?,
-                },
+                7 => Role::Host { host: reader.u16()?, incarnation: reader.u32()?, cluster: reader.u64()? },
                 other => return Err(WireError::Unknown { what: "role", found: other.into() }),
             };
             Ok(Self { version, nonce, role })

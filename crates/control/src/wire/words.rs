@@ -39,6 +39,17 @@ const KNOWN: &[&str] = &[
     "understand the client's request for shared memory",
     "share memory with a process on another host",
     "share its memory: too many files are open",
+    "the control state does not understand the command",
+    "this request is for a volume",
+    "a process that is no member may not send this request",
+    "the cluster has as many memory servers as it can have",
+    "the memory server belongs to another cluster",
+    "the memory server offers less memory than the copies of its volumes need",
+    "the memory server gives no number of its start",
+    "the memory server's address is empty or too long",
+    "the cluster has no number left for a memory server",
+    "the memory server has another incarnation",
+    "a member may not send this request",
 ];
 
 /// Why the server refuses a `Join` that comes as a call.

@@ -91,7 +91,7 @@ impl Control {
     }
 
     /// Frees the ids of members whose lease has run out and that own nothing.
-    pub(super) fn reap(&mut self, memory: &dyn Memory, now: u64) {
+    pub(crate) fn reap(&mut self, memory: &dyn Memory, now: u64) {
         for client in self.members.run_out(now) {
             if self.owns_nothing(client) {
                 self.let_go(memory, client);

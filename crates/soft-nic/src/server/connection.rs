@@ -8,11 +8,13 @@
 //! the client hangs up or a second has passed. If a socket is closed with unread bytes, the system may
 //! discard the bytes sent before.
 
-use super::calls::{self, Call, Wait};
+use super::asked::Asked;
+use super::calls::{self, Begun, Call, Wait};
 use super::counters::Tally;
 use super::execute::{self, List, Stop, Work};
-use super::greet::{self, Peer, goodbye, malformed};
+use super::greet::{self, Member, Peer, goodbye, malformed};
 use super::input::Input;
+use super::mailbox::Token;
 use super::out::Out;
 use super::remote::{Remote, Who};
 use super::shared::Shared;
@@ -24,7 +26,8 @@ use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::handshake::Nonce;
 use sherman_control::wire::words::NO_PATH;
 use sherman_control::wire::{FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, errors, requests};
-use sherman_fabric::FabricError;
+use sherman_embedded::host::Session;
+use sherman_fabric::{FabricError, Response};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,6 +48,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    /// Its name in the shard.
+    token: Token,
     /// The address or process at the other end.
     pub(super) remote: Remote,
     pub(super) phase: Phase,
@@ -55,6 +60,9 @@ pub(super) struct Connection {
     list: Option<List>,
     /// The call that waits, and its tag. Later frames wait until it ends.
     waiting: Option<(u64, Wait)>,
+    /// The calls that the control plane is answering. Later frames are served meanwhile, unless there are too
+    /// many calls.
+    asked: Asked,
     /// Its link of another data path.
     link: Option<Box<dyn Link>>,
     /// The events that it is registered for.
@@ -81,8 +89,9 @@ pub(super) enum Further {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, nonce: Nonce) -> Self {
+    pub(super) fn new(socket: OwnedFd, token: Token, nonce: Nonce) -> Self {
         Self {
+            token,
             remote: Remote::of(&socket),
             socket,
             phase: Phase::Greeting(nonce),
@@ -90,6 +99,7 @@ impl Connection {
             out: None,
             list: None,
             waiting: None,
+            asked: Asked::default(),
             link: None,
             interest: EventFlags::IN,
             charged: 0,
@@ -100,7 +110,9 @@ impl Connection {
 
     /// When to close it if it stays silent; `None` if it may stay silent permanently.
     pub(super) fn idle_until(&self, idle_time: Duration) -> Option<Instant> {
-        matches!(self.phase, Phase::Open(Peer::Admin | Peer::Newcomer)).then(|| self.heard + idle_time)
+        // A peer that waits for an answer is not silent.
+        let silent_since = || if self.asked.is_empty() { self.heard } else { Instant::now() };
+        matches!(self.phase, Phase::Open(Peer::Admin | Peer::Newcomer)).then(|| silent_since() + idle_time)
     }
 
     /// Removes the connection from its member's session.
@@ -108,15 +120,16 @@ impl Connection {
         let who = self.who();
         // Before the session: the path's remaining links decide whether the session ends.
         self.link = None;
-        if let Phase::Open(Peer::Member(gate)) = std::mem::replace(&mut self.phase, Phase::Closing) {
-            shared.disconnected(gate, who);
+        if let Phase::Open(Peer::Member(member)) = std::mem::replace(&mut self.phase, Phase::Closing) {
+            shared.disconnected(member, who);
         }
     }
 
     /// The peer at the other end, as far as it is known.
     pub(super) fn who(&self) -> Who {
         let client = match &self.phase {
-            Phase::Open(Peer::Member(gate)) => Some(gate.session().client()),
+            Phase::Open(Peer::Member(member)) => Some(member.gate.session().client()),
+            Phase::Open(Peer::Control { client, .. }) => Some(*client),
             _ => None,
         };
         Who { remote: self.remote, client }
@@ -129,8 +142,8 @@ impl Connection {
         loop {
             let rest = &input[used..];
             let (more, stop) = match &mut self.phase {
-                Phase::Open(Peer::Member(gate)) if takes_frames => {
-                    execute::lists(work, gate, &mut self.list, rest, out)
+                Phase::Open(Peer::Member(Member { served, gate })) if takes_frames => {
+                    execute::lists(work, &served.host, gate, &mut self.list, rest, out)
                 }
                 phase @ (Phase::Open(_) | Phase::Greeting(_)) => match FrameHeader::decode(rest) {
                     // A client that has not introduced itself may not send longer frames.
@@ -168,7 +181,7 @@ impl Connection {
             if let Err(goodbye) = self.other(work, &header, body, out) {
                 self.say_goodbye(work.shared, &goodbye, out);
             }
-            if self.waiting.is_some() {
+            if self.is_blocked() {
                 return (used, Further::Wait);
             }
         }
@@ -202,16 +215,26 @@ impl Connection {
                 out.put(&frame);
                 Ok(())
             }
+            (Phase::Open(Peer::Host(plane)), FrameKind::Group) => {
+                plane.receive(body);
+                Ok(())
+            }
             (Phase::Open(peer), FrameKind::Call) => {
                 let request = requests::take_request(body).map_err(malformed)?;
                 let fence = matches!(request, sherman_fabric::Request::Fence { .. });
-                let call = calls::begin(work.shared, self.who(), peer, request);
+                let begun = calls::begin(work.shared, self.who(), peer, request);
                 work.tally.calls += 1;
                 work.tally.fences += u64::from(fence);
-                self.conclude(work.shared, header.tag, call, out);
+                match begun {
+                    Begun::Here(call) => self.conclude(work.shared, header.tag, call, out),
+                    Begun::Passed(plane, asker, request) => {
+                        self.asked.add(header.tag, body.len());
+                        plane.ask(asker, request, work.mailbox.answer(self.token, header.tag));
+                    }
+                }
                 Ok(())
             }
-            (Phase::Open(Peer::Member(gate)), FrameKind::Attach) if self.link.is_none() => {
+            (Phase::Open(Peer::Member(Member { gate, .. })), FrameKind::Attach) if self.link.is_none() => {
                 let none = FabricError::Unsupported { what: NO_PATH };
                 let asking = Attaching { session: gate.session(), body, socket: self.socket.as_fd() };
                 match work.shared.path().ok_or(none).and_then(|path| path.attach(&asking)) {
@@ -270,29 +293,66 @@ impl Connection {
         out.put(&calls::frame(tag, &answer));
         // The refusal comes from this session, which is over, and not from the tables' record of its id.
         // Nothing of this session will ever execute again.
-        let over = matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_over());
+        let over = self.session().is_some_and(Session::is_over);
         if answer.is_err() && over {
             self.say_goodbye(shared, &goodbye(GoodbyeCode::Fenced), out);
         }
     }
 
-    /// Whether its session was fenced.
-    pub(super) fn is_fenced(&self) -> bool {
-        matches!(&self.phase, Phase::Open(Peer::Member(gate)) if gate.session().is_fenced())
+    /// The session of a member's connection.
+    fn session(&self) -> Option<&Session> {
+        match &self.phase {
+            Phase::Open(Peer::Member(member)) => Some(member.gate.session()),
+            _ => None,
+        }
     }
 
-    /// Whether a call waits.
+    /// Whether its session was fenced.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.session().is_some_and(Session::is_fenced)
+    }
+
+    /// Whether a call waits that the shard must check again.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// Whether later frames must wait for calls.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.waiting.is_some() || self.asked.is_full()
+    }
+
+    /// Whether later frames must wait for the control plane.
+    pub(super) fn waits_for_plane(&self) -> bool {
+        self.asked.is_full()
     }
 
     /// Checks the waiting call again. Returns whether no call waits any more.
     pub(super) fn look_again(&mut self, shared: &Shared, out: &mut Out) -> bool {
         if let Some((tag, wait)) = self.waiting.take() {
-            let call = wait.look(shared);
-            self.conclude(shared, tag, call, out);
+            self.conclude(shared, tag, wait.look(), out);
         }
         self.waiting.is_none()
+    }
+
+    /// Takes the control plane's answer to call `tag`. Returns whether the connection still waits for it.
+    pub(super) fn take_answer(
+        &mut self,
+        tag: u64,
+        answer: &Result<Response, FabricError>,
+        out: &mut Out,
+    ) -> bool {
+        let waits = self.asked.remove(tag);
+        if waits {
+            self.heard = Instant::now();
+            out.put_before(&calls::frame(tag, answer));
+        }
+        waits
+    }
+
+    /// Bytes of memory that its undecoded input and its unanswered calls hold.
+    pub(super) fn held(&self) -> usize {
+        self.input.held() + self.asked.held()
     }
 
     /// Begins to end the connection, and counts why.
@@ -312,6 +372,7 @@ impl Connection {
         out.put(&frame);
         (self.phase, self.list, self.waiting) = (Phase::Closing, None, None);
         self.input = Input::default();
+        self.asked.clear();
     }
 
     /// Sends all bytes that are ready. Returns whether it sent all of them, or the error that ended the

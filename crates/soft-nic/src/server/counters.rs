@@ -127,6 +127,7 @@ sherman_fabric::named! {
         JoinRefused => "join_refused",
         OtherCluster => "other_cluster",
         OtherMemory => "other_memory",
+        NotYet => "not_yet",
         Internal => "internal",
         BadAddress => "bad_address",
         Overloaded => "overloaded",
@@ -150,6 +151,7 @@ impl From<GoodbyeCode> for Reason {
             GoodbyeCode::JoinRefused => Self::JoinRefused,
             GoodbyeCode::OtherCluster => Self::OtherCluster,
             GoodbyeCode::OtherMemory => Self::OtherMemory,
+            GoodbyeCode::NotYet => Self::NotYet,
             GoodbyeCode::Internal | GoodbyeCode::ShuttingDown | GoodbyeCode::Unknown => Self::Internal,
         }
     }

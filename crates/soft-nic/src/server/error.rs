@@ -11,6 +11,10 @@ sherman_fabric::errors! {
     pub enum ServeError {
         /// The options name no address to listen on.
         NoListeners => "a memory server needs an address to listen on",
+        /// The options name neither a memory nor a control plane, or both.
+        NotOneThing => "a memory server serves either one memory or the copies of a control plane",
+        /// The copies of a control plane are reached by lists in frames alone.
+        PathToCopies => "a memory server of copies has no data path but lists in frames",
         /// A server without a secret must listen only where this host alone can reach it.
         Exposed {
             /// The address that other hosts can reach.

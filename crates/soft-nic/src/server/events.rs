@@ -2,7 +2,7 @@
 //! is recovered, is fenced, or loses its id. Each line names the member and the connection that asked.
 
 use super::remote::{Remote, Who};
-use super::shared::Shared;
+use super::served::Served;
 use sherman_fabric::{ComputeId, FabricError, Request, Response, Verdict};
 use sherman_layout::{MemberEntry, MemberState};
 
@@ -24,22 +24,18 @@ enum EventKind {
 
 impl Event {
     /// Records the member's state before `request` is answered.
-    pub(super) fn before(shared: &Shared, request: &Request) -> Option<Self> {
+    pub(super) fn before(served: &Served, request: &Request) -> Option<Self> {
         let (kind, about) = match *request {
             Request::Suspect { client } => (EventKind::Suspect, client),
             Request::Condemn { client } => (EventKind::Condemn, client),
             Request::Succeed { client, .. } => (EventKind::Succeed, client),
             Request::Fence { client } => (EventKind::Fence, client),
-            Request::Retire { client }
-                if shared.host.superblock().server != sherman_fabric::Peer::Control.server() =>
-            {
-                (EventKind::Retire, client)
-            }
+            Request::Retire { client } if !served.keeps_control() => (EventKind::Retire, client),
             Request::FreeId { client } => (EventKind::Retire, client),
             _ => return None,
         };
         let before =
-            shared.host.look(|tables| tables.geometry().is_client(about).then(|| tables.member(about)));
+            served.host.look(|tables| tables.geometry().is_client(about).then(|| tables.member(about)));
         Some(Self { kind, about, before: before.flatten() })
     }
 

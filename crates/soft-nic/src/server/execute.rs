@@ -8,6 +8,7 @@
 
 use super::counters::{Reason, ShardCounters, Tally};
 use super::greet::{goodbye, malformed};
+use super::mailbox::Mailbox;
 use super::out::Out;
 use super::remote::Who;
 use super::shared::{LINE, Shared};
@@ -17,8 +18,9 @@ use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::{
     FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, MAX_REPLY, WireError, errors,
 };
-use sherman_embedded::host::{Gate, Turn};
+use sherman_embedded::host::{Gate, Host, Turn};
 use sherman_fabric::{FabricError, Space};
+use std::sync::Arc;
 
 /// The context of execution, besides the connection.
 pub(super) struct Work<'a> {
@@ -29,6 +31,8 @@ pub(super) struct Work<'a> {
     pub(super) tally: &'a mut Tally,
     /// Decides how READs are torn, if the server tears them.
     pub(super) random: &'a mut Rng,
+    /// Where the shard receives answers of the control plane.
+    pub(super) mailbox: &'a Arc<Mailbox>,
 }
 
 /// A list that is being received.
@@ -55,13 +59,15 @@ pub(super) enum Stop {
     Bye(Goodbye),
 }
 
-/// Executes the lists at the beginning of `input`. Returns how many bytes of it were used.
+/// Executes the lists at the beginning of `input` on the memory of `host`. Returns how many bytes of `input`
+/// were used.
 ///
 /// Prefetching the lines of the following READs, as the embedded backend does within a list, was tried here.
 /// It gained nothing on cold memory (`examples/raw_reads`, 64 in flight: 515 against 501 ns of CPU for a READ
 /// of 1 KiB), and cost 50 ns on hot memory.
 pub(super) fn lists(
     work: &mut Work<'_>,
+    host: &Host,
     gate: &mut Gate,
     list: &mut Option<List>,
     input: &[u8],
@@ -70,7 +76,7 @@ pub(super) fn lists(
     let shared = work.shared;
     let mut used = 0;
     // The turn ends at the end of this function.
-    let mut turn = gate.enter(&shared.host);
+    let mut turn = gate.enter(host);
     loop {
         let rest = &input[used..];
         let current = match list {

@@ -5,11 +5,18 @@
 //! client that joins becomes a member at once, if it found the cluster's other memories where they belong. A
 //! client that claims to be a member must name this cluster, this memory and this boot of the server. Its
 //! incarnation must not be over.
+//!
+//! **Hosts.** A host serves copies of volumes, and its control plane knows the members. So a client joins
+//! there by a request, not by a handshake. Then it introduces itself to each copy, and names the epoch of its
+//! table. The host has carried out the table of one epoch. A client with a newer table must wait. A client
+//! with an older one is refused, because its identity has ended (rule E in `docs/REPLICATION.md`).
 
 use super::events;
 use super::remote::{Remote, Who};
+use super::served::{Copies, Served, Serves};
 use super::shared::Shared;
 use sherman_control::auth;
+use sherman_control::plane::ControlPlane;
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::handshake::Nonce;
 use sherman_control::wire::{
@@ -19,13 +26,30 @@ use sherman_control::wire::{
 use sherman_embedded::host::{Gate, Session};
 use sherman_fabric::{ComputeId, FabricError, Memory, Refusal, Seen, Space};
 use sherman_layout::MemberState;
+use std::cmp::Ordering;
 use std::sync::Arc;
+
+/// A connection of a member to one memory.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) served: Arc<Served>,
+    pub(super) gate: Gate,
+}
 
 /// The peer at the other end.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// A connection of a member.
-    Member(Gate),
+    /// A member, at one memory.
+    Member(Member),
+    /// A member, at the control plane of a host.
+    Control {
+        /// Its id.
+        client: ComputeId,
+        /// The incarnation of the id.
+        incarnation: u32,
+    },
+    /// Another host of the group, and the control plane that takes its messages.
+    Host(Arc<dyn ControlPlane>),
     /// An operator.
     Admin,
     /// A client that is about to join. It only needs the `Welcome`.
@@ -58,54 +82,112 @@ pub(super) fn introduce(
     if !auth::client_is_genuine(shared.secret.as_ref(), signed.covered, nonce, &signed.mac) {
         return Err(goodbye(GoodbyeCode::BadSecret));
     }
-    let peer = match &introduce.role {
-        Role::Join { seen } => Peer::Member(Gate::new(join(shared, remote, seen)?)),
-        Role::Member { client, incarnation, boot, cluster, memory } => {
-            identify(shared, *cluster, *memory)?;
-            let member = (*client, *incarnation, remote);
-            Peer::Member(Gate::new(admit(shared, member, *boot, *cluster)?))
-        }
-        Role::Admin => Peer::Admin,
-        Role::Newcomer => Peer::Newcomer,
-    };
-    let session = match &peer {
-        Peer::Member(gate) => Some(gate.session()),
-        Peer::Admin | Peer::Newcomer => None,
-    };
-    let superblock = shared.host.superblock();
-    let (cluster, lost) = shared.host.look(|tables| (tables.cluster(), tables.lost()));
-    let welcome = Welcome {
-        version: VERSION,
-        boot: shared.boot,
-        server: superblock.server,
-        servers: superblock.servers,
-        memory: superblock.memory_id,
-        cluster,
-        lost,
-        client: session.map_or(ComputeId::NOBODY, |session| session.client()),
-        incarnation: session.map_or(0, |session| session.incarnation()),
-        host_bytes: shared.host.memory().size(Space::Host),
-        caps: shared.caps(),
-        max_frame: MAX_FRAME,
-        max_reply: MAX_REPLY,
-        lease_nanos: superblock.geometry.lease_nanos,
-    };
+    let peer = admit(shared, remote, &introduce.role)?;
+    let welcome = welcome(shared, &peer);
     let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
     put_frame(frame, FrameKind::Welcome, 0, |out| welcome.put(out, sign))
         .map_err(|_| goodbye(GoodbyeCode::Internal))?;
-    if let (Role::Join { .. }, Peer::Member(gate)) = (&introduce.role, &peer) {
-        let session = gate.session();
+    if let (Role::Join { .. }, Peer::Member(member)) = (&introduce.role, &peer) {
+        let session = member.gate.session();
         events::joined(Who { remote, client: Some(session.client()) }, session.incarnation());
     }
     Ok(peer)
 }
 
+/// Admits a peer in the role that it asks for.
+fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> {
+    let member = |served: &Arc<Served>, session| {
+        Ok(Peer::Member(Member { served: Arc::clone(served), gate: Gate::new(session) }))
+    };
+    match (role, &shared.serves) {
+        (Role::Admin, _) => Ok(Peer::Admin),
+        (Role::Newcomer, _) => Ok(Peer::Newcomer),
+        (Role::Join { seen }, Serves::Memory(served)) => member(served, join(shared, served, remote, seen)?),
+        (&Role::Member { client, incarnation, boot, cluster, memory }, Serves::Memory(served)) => {
+            identify(served, cluster, memory)?;
+            // A client learns the boot number when it examines the server, before it joins.
+            if boot != shared.boot {
+                return Err(goodbye(GoodbyeCode::Restarted));
+            }
+            if !served.host.adopt(cluster) {
+                return Err(goodbye(GoodbyeCode::OtherCluster));
+            }
+            let session = session(shared, served, (client, incarnation, remote), || Ok(()))?;
+            member(served, session)
+        }
+        (&Role::Copy { client, incarnation, cluster, copy, epoch }, Serves::Copies(copies)) => {
+            belongs(copies, cluster)?;
+            let in_epoch = || check_epoch(copies, client, epoch);
+            in_epoch()?;
+            let served = copies.get(copy).ok_or(goodbye(GoodbyeCode::NotYet))?;
+            let session = session(shared, &served, (client, incarnation, remote), in_epoch)?;
+            member(&served, session)
+        }
+        (&Role::Control { client, incarnation, cluster }, Serves::Copies(copies)) => {
+            belongs(copies, cluster)?;
+            if client == ComputeId::NOBODY {
+                return Err(not_a_client(client));
+            }
+            Ok(Peer::Control { client, incarnation })
+        }
+        (&Role::Host { cluster, .. }, Serves::Copies(copies)) => {
+            belongs(copies, cluster)?;
+            Ok(Peer::Host(Arc::clone(&copies.plane)))
+        }
+        (Role::Join { .. } | Role::Member { .. }, Serves::Copies(_))
+        | (Role::Copy { .. } | Role::Control { .. } | Role::Host { .. }, Serves::Memory(_)) => {
+            Err(goodbye(GoodbyeCode::NotAllowed))
+        }
+    }
+}
+
+/// What the server says to `peer`.
+fn welcome(shared: &Shared, peer: &Peer) -> Welcome {
+    let (client, incarnation) = match peer {
+        Peer::Member(member) => (member.gate.session().client(), member.gate.session().incarnation()),
+        &Peer::Control { client, incarnation } => (client, incarnation),
+        Peer::Host(_) | Peer::Admin | Peer::Newcomer => (ComputeId::NOBODY, 0),
+    };
+    let served = match (peer, &shared.serves) {
+        (Peer::Member(member), _) => Some(&member.served),
+        (_, Serves::Memory(served)) => Some(served),
+        (_, Serves::Copies(_)) => None,
+    };
+    let (cluster, lost) = match &shared.serves {
+        Serves::Memory(served) => served.host.look(|tables| (tables.cluster(), tables.lost())),
+        Serves::Copies(copies) => (copies.plane.cluster(), Vec::new()),
+    };
+    let superblock = served.map(|served| served.host.superblock());
+    let bytes = |space| served.map_or(0, |served| served.host.memory().size(space));
+    Welcome {
+        version: VERSION,
+        boot: shared.boot,
+        server: served.map_or_else(|| shared.serves.number(), |served| served.number()),
+        servers: superblock.map_or(0, |superblock| superblock.servers),
+        memory: superblock.map_or(0, |superblock| superblock.memory_id),
+        cluster,
+        lost,
+        client,
+        incarnation,
+        host_bytes: bytes(Space::Host),
+        caps: shared.caps(bytes(Space::OnChip)),
+        max_frame: MAX_FRAME,
+        max_reply: MAX_REPLY,
+        lease_nanos: superblock.map_or(0, |superblock| superblock.geometry.lease_nanos),
+    }
+}
+
 /// Issues an id to a client that found `seen`. Records its session before any other request is answered, so
 /// that even an immediate suspicion finds it.
-fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Session>, Goodbye> {
-    let joined = shared.host.join(seen, |tables, client| {
+fn join(
+    shared: &Shared,
+    served: &Served,
+    remote: Remote,
+    seen: &[Option<Seen>],
+) -> Result<Arc<Session>, Goodbye> {
+    let joined = served.host.join(seen, |tables, client| {
         let incarnation = tables.member(client).map_or(0, |entry| entry.incarnation);
-        shared.incarnations.admit(client, incarnation, remote)
+        served.incarnations.admit(client, incarnation, remote)
     });
     let refused = |error| Goodbye { code: GoodbyeCode::JoinRefused, error: Some(error) };
     let (session, succeeds) = joined.and_then(|session| session).map_err(refused)?;
@@ -116,45 +198,74 @@ fn join(shared: &Shared, remote: Remote, seen: &[Option<Seen>]) -> Result<Arc<Se
 }
 
 /// Checks that a member means this cluster and this memory.
-fn identify(shared: &Shared, cluster: u64, memory: u64) -> Result<(), Goodbye> {
-    let ours = shared.host.look(|tables| tables.cluster());
+fn identify(served: &Served, cluster: u64, memory: u64) -> Result<(), Goodbye> {
+    let ours = served.host.look(|tables| tables.cluster());
     if cluster == 0 || (ours != 0 && ours != cluster) {
         return Err(goodbye(GoodbyeCode::OtherCluster));
     }
-    if memory != shared.host.superblock().memory_id {
+    if memory != served.host.superblock().memory_id {
         return Err(goodbye(GoodbyeCode::OtherMemory));
     }
     Ok(())
 }
 
-/// Returns the session of a member that connects again, or for the first time to this server. A memory that
-/// belongs to no cluster joins the member's cluster.
-fn admit(
-    shared: &Shared,
-    (client, incarnation, remote): (ComputeId, u32, Remote),
-    boot: u64,
-    cluster: u64,
-) -> Result<Arc<Session>, Goodbye> {
-    // A client learns the boot number when it examines the server, before it joins.
-    if boot != shared.boot {
-        return Err(goodbye(GoodbyeCode::Restarted));
+/// Checks that a peer means the cluster of this host.
+fn belongs(copies: &Copies, cluster: u64) -> Result<(), Goodbye> {
+    match copies.plane.cluster() {
+        // The host does not know its own cluster before the group has registered it.
+        0 if cluster != 0 => Err(goodbye(GoodbyeCode::NotYet)),
+        ours if ours == cluster && cluster != 0 => Ok(()),
+        _ => Err(goodbye(GoodbyeCode::OtherCluster)),
     }
-    if !shared.host.adopt(cluster) {
-        return Err(goodbye(GoodbyeCode::OtherCluster));
-    }
-    let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
-    let admitted = shared.host.look(|tables| {
-        if !tables.geometry().is_client(client) {
-            let error = Some(FabricError::Refused(Refusal::NotAMember { client }));
-            return Err(Goodbye { code: GoodbyeCode::NotAllowed, error });
+}
+
+/// Checks that the table of `client` is the one that this host has carried out.
+fn check_epoch(copies: &Copies, client: ComputeId, epoch: u64) -> Result<(), Goodbye> {
+    match epoch.cmp(&copies.plane.epoch()) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(goodbye(GoodbyeCode::NotYet)),
+        Ordering::Less => {
+            Err(Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::EpochEnded { client }) })
         }
-        let current = tables
-            .member(client)
-            .is_none_or(|entry| entry.state == MemberState::Live && entry.incarnation == incarnation);
-        if !current || tables.is_fenced(client) {
+    }
+}
+
+/// The goodbye to a client whose id no member can have.
+fn not_a_client(client: ComputeId) -> Goodbye {
+    let error = Some(FabricError::Refused(Refusal::NotAMember { client }));
+    Goodbye { code: GoodbyeCode::NotAllowed, error }
+}
+
+/// Returns the session of a member that connects again, or for the first time to this memory.
+///
+/// `still` is checked under the memory's lock. So a client of an ended epoch is refused, or its session is
+/// there before any client of the next epoch can fence it.
+fn session(
+    shared: &Shared,
+    served: &Served,
+    (client, incarnation, remote): (ComputeId, u32, Remote),
+    still: impl FnOnce() -> Result<(), Goodbye>,
+) -> Result<Arc<Session>, Goodbye> {
+    let fenced = || Goodbye { code: GoodbyeCode::Fenced, error: Some(FabricError::Fenced { client }) };
+    let admitted = served.host.look(|tables| {
+        still()?;
+        if !tables.geometry().is_client(client) {
+            return Err(not_a_client(client));
+        }
+        // The group, not a copy, knows which incarnation is current.
+        let current = served.copy.is_some()
+            || tables
+                .member(client)
+                .is_none_or(|entry| entry.state == MemberState::Live && entry.incarnation == incarnation);
+        // The tables of a copy that is no primary are out of date.
+        let is_fenced = match served.copy {
+            Some(_) => served.host.is_fenced_in_memory(client),
+            None => tables.is_fenced(client),
+        };
+        if !current || is_fenced {
             return Err(fenced());
         }
-        shared.incarnations.admit(client, incarnation, remote).map_err(|error| match error {
+        served.incarnations.admit(client, incarnation, remote).map_err(|error| match error {
             FabricError::Fenced { .. } => fenced(),
             other => Goodbye { code: GoodbyeCode::Internal, error: Some(other) },
         })

@@ -11,7 +11,7 @@
 //! **What it cannot know.** A server other than 0 learns of an incarnation when it connects. An incarnation
 //! that was fenced and retired before that is admitted here if it connects late. This is harmless: a compute
 //! server posts nothing before server 0 has confirmed that it is still a member, *after* all its connections
-//! were made.
+//! were made. A copy of a host refuses it by its epoch.
 
 use super::ending::Ending;
 use super::remote::Remote;
@@ -32,8 +32,16 @@ struct Entry {
 
 /// The sessions by id, at most one per id of the cluster.
 #[derive(Debug, Default)]
+struct Entries {
+    by_id: BTreeMap<ComputeId, Entry>,
+    /// Whether the memory is served no more.
+    ended: bool,
+}
+
+/// The sessions of one memory.
+#[derive(Debug, Default)]
 pub(super) struct Incarnations {
-    entries: Mutex<BTreeMap<ComputeId, Entry>>,
+    entries: Mutex<Entries>,
     /// The data path, which must also stop a session that ends.
     path: Option<Arc<dyn DataPath>>,
 }
@@ -49,8 +57,8 @@ impl Incarnations {
         self.path.as_deref()
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<ComputeId, Entry>> {
-        // Every change is one insertion or one store, so the data behind a poisoned lock is still valid.
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // Every change is one insertion or a few stores, so the data behind a poisoned lock is still valid.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,7 +73,10 @@ impl Incarnations {
         remote: Remote,
     ) -> Result<(Arc<Session>, bool), FabricError> {
         let mut entries = self.entries();
-        let (floor, succeeds) = match entries.get(&client) {
+        if entries.ended {
+            return Err(FabricError::Fenced { client });
+        }
+        let (floor, succeeds) = match entries.by_id.get(&client) {
             Some(entry) if incarnation < entry.floor || incarnation < entry.session.incarnation() => {
                 return Err(FabricError::Fenced { client });
             }
@@ -83,14 +94,14 @@ impl Incarnations {
             None => (0, false),
         };
         let session = Arc::new(Session::new(client, incarnation)?);
-        entries.insert(client, Entry { session: Arc::clone(&session), floor, remote });
+        entries.by_id.insert(client, Entry { session: Arc::clone(&session), floor, remote });
         Ok((session, succeeds))
     }
 
     /// Ends the current incarnation of the id, if this server knows one. Returns its work in progress.
     pub(super) fn fence(&self, client: ComputeId) -> Option<Ending> {
         let mut entries = self.entries();
-        let entry = entries.get_mut(&client)?;
+        let entry = entries.by_id.get_mut(&client)?;
         entry.floor = entry.floor.max(entry.session.incarnation().saturating_add(1));
         Some(Ending::new(entry.session.fence(), self.path(), &entry.session))
     }
@@ -99,7 +110,17 @@ impl Incarnations {
     /// Returns its number and origin.
     pub(super) fn reap(&self, client: ComputeId) -> Option<(u32, Remote)> {
         self.fence(client)?;
-        self.entries().get(&client).map(|entry| (entry.session.incarnation(), entry.remote))
+        self.entries().by_id.get(&client).map(|entry| (entry.session.incarnation(), entry.remote))
+    }
+
+    /// Ends all sessions, and admits none any more. Nothing waits for their work in progress.
+    pub(super) fn end(&self) {
+        let mut entries = self.entries();
+        entries.ended = true;
+        for entry in entries.by_id.values() {
+            entry.session.fence();
+            self.path().map(|path| path.stop(&entry.session));
+        }
     }
 
     /// Ends `session` at its own request.
@@ -109,7 +130,7 @@ impl Incarnations {
 
     /// Records that `session` has left.
     pub(super) fn gone(&self, session: &Session) {
-        if let Some(entry) = self.entries().get_mut(&session.client()) {
+        if let Some(entry) = self.entries().by_id.get_mut(&session.client()) {
             entry.floor = entry.floor.max(session.incarnation().saturating_add(1));
         }
     }
@@ -144,6 +165,20 @@ mod tests {
         }
         assert!(!new.is_over());
         assert!(incarnations.fence(ComputeId(9)).is_none());
+    }
+
+    #[test]
+    fn a_memory_that_is_served_no_more_ends_and_refuses_every_client() {
+        let incarnations = Incarnations::default();
+        let one = incarnations.admit(CLIENT, 5, Remote::Unknown).unwrap().0;
+        let other = incarnations.admit(ComputeId(4), 1, Remote::Unknown).unwrap().0;
+        incarnations.leave(&other);
+        incarnations.end();
+        assert!(one.is_fenced() && other.is_fenced());
+        for incarnation in [5, 6] {
+            assert_eq!(incarnations.admit(CLIENT, incarnation, Remote::Unknown).err(), Some(FENCED));
+        }
+        assert!(incarnations.admit(ComputeId(9), 1, Remote::Unknown).is_err());
     }
 
     #[test]

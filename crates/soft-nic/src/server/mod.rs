@@ -1,5 +1,9 @@
 //! One memory server as a process: threads that take the place of a NIC (`docs/FABRIC.md`).
 //!
+//! A *plain* server serves one memory, whose CPU answers all requests. A *host* serves copies of volumes
+//! (`docs/REPLICATION.md`), which its [`ControlPlane`] installs and removes. The plane also answers all
+//! requests about members, leases and the catalog, and takes the messages of other hosts.
+//!
 //! | module | what |
 //! |---|---|
 //! | `limits` | how many connections and bytes clients may take |
@@ -11,7 +15,10 @@
 //! | `greet` | the handshake: which peers are admitted |
 //! | `execute` | lists of verbs, executed as they arrive |
 //! | `calls` | control requests |
+//! | `asked` | the requests that the control plane is answering |
 //! | `incarnations` | which incarnation of each client may be served (F6) |
+//! | `served` | the memory of a plain server, or the copies of a host |
+//! | `mailbox` | how other threads reach a shard |
 //! | `shared` | what all threads share |
 //! | `counters` | what is counted |
 //! | `events` | log lines about members |
@@ -23,10 +30,20 @@
 //! flag that every turn checks, and is answered when all turns that did not see it are over: F6. A list stops
 //! at its first bad verb, and a broken connection stops its list between two verbs: F7.
 //!
+//! **Copies.** Each copy of a host has its own memory, tables, fences and sessions, as if a process of its
+//! own served it. A member has connections to each copy, and each connection belongs to one copy for its
+//! whole life. When the newest table no longer names a copy, the host removes it. That fences every client
+//! there, and closes its connections to the copy.
+//!
+//! **The control plane.** It answers on threads of its own. The server passes a request to it and goes on.
+//! The answer goes to the mailbox of the shard, and from there to the connection, if that still waits. The
+//! plane may have 64 requests of one connection, and may answer them in any order.
+//!
 //! **What bounds memory.** A connection holds at most one incomplete verb, or the bytes of one receive that
 //! must wait. It also holds at most [`Limits::high_water`] bytes to send, plus one reply. Above that mark,
 //! the server neither reads nor executes anything more of that client. All connections together hold at most
-//! [`Limits::max_buffered`]: the server disconnects a connection that needs more. A client that has not
+//! [`Limits::max_buffered`]: the server disconnects a connection that needs more. Requests that the plane has
+//! not answered count too, for as long as their connection is open. A client that has not
 //! introduced itself holds at most 21 KiB, for [`Limits::handshake_time`] at most.
 //!
 //! **Newcomers.** A connection is a newcomer until its handshake is done. Newcomers have their own budget,
@@ -35,9 +52,10 @@
 //! client needs one round trip, so it is served unless a whole budget of other connections arrives within
 //! that time.
 //!
-//! **Ends.** A member's connection stays open for as long as the member keeps it. Server 0 ends the lease of
-//! a member whose last connection has ended. A client keeps one for its whole life, so that client is dead or
-//! its identity has ended (I40). The server closes the connections of a fenced member at once, and a
+//! **Ends.** A member's connection stays open for as long as the member keeps it, and so does that of another
+//! host. A host draws no conclusion from the end of a connection. Of plain servers, server 0 ends the lease
+//! of a member whose last connection has ended. A client keeps one for its whole life, so that client is dead
+//! or its identity has ended (I40). The server closes the connections of a fenced member at once, and a
 //! connection without a member after [`Limits::idle_time`] of silence. A server that restarts ends the leases
 //! of all members. It refuses their connections, because they know it under another boot number.
 //!
@@ -49,6 +67,7 @@
 //! free again.
 
 mod accept;
+mod asked;
 mod calls;
 mod connection;
 mod counters;
@@ -61,8 +80,10 @@ mod incarnations;
 mod input;
 mod limits;
 mod listen;
+mod mailbox;
 mod out;
 mod remote;
+mod served;
 mod shard;
 mod shared;
 
@@ -72,11 +93,14 @@ pub use listen::Listen;
 
 use accept::Acceptor;
 use listen::Listener;
+use mailbox::Mailbox;
 use rustix::process::{Resource, getrlimit};
-use shard::{Mailbox, Shard};
+use served::{Copies, Served, Serves};
+use shard::Shard;
 use shared::Shared;
 use sherman_control::auth::Secret;
 use sherman_control::path::DataPath;
+use sherman_control::plane::{ControlPlane, Mirror};
 use sherman_embedded::host::Host;
 use sherman_fabric::ServerStats;
 use std::sync::Arc;
@@ -85,8 +109,10 @@ use std::thread::JoinHandle;
 /// The options of a server.
 #[derive(Debug)]
 pub struct ServerOptions {
-    /// The memory and its tables.
-    pub host: Arc<Host>,
+    /// The memory and its tables, of a plain server.
+    pub host: Option<Arc<Host>>,
+    /// The host's part of the control state, of a server of copies. The server begins without copies.
+    pub plane: Option<Arc<dyn ControlPlane>>,
     /// Where to listen; at least one address.
     pub listen: Vec<Listen>,
     /// How many threads serve connections.
@@ -100,17 +126,27 @@ pub struct ServerOptions {
     pub tear_reads: bool,
     /// The limits for clients.
     pub limits: Limits,
-    /// Another way to the memory, for clients that request it.
+    /// Another way to the memory of a plain server, for clients that request it.
     pub path: Option<Arc<dyn DataPath>>,
 }
 
 impl ServerOptions {
-    /// Options for a server of `host` that listens there, without a secret, with a number of shards that
-    /// suits this machine.
+    /// Options for a plain server of `host` that listens there, without a secret, with a number of shards
+    /// that suits this machine.
     pub fn new(host: Arc<Host>, listen: Vec<Listen>) -> Self {
+        Self { host: Some(host), ..Self::without_memory(listen) }
+    }
+
+    /// The same, for a server of copies.
+    pub fn with_plane(plane: Arc<dyn ControlPlane>, listen: Vec<Listen>) -> Self {
+        Self { plane: Some(plane), ..Self::without_memory(listen) }
+    }
+
+    fn without_memory(listen: Vec<Listen>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            host,
+            host: None,
+            plane: None,
             listen,
             shards: cores.div_ceil(2).min(8),
             secret: None,
@@ -129,7 +165,14 @@ pub struct SoftNicServer;
 impl SoftNicServer {
     /// Listens, and serves in threads of its own until it is stopped.
     pub fn start(options: ServerOptions) -> Result<RunningServer, ServeError> {
-        let ServerOptions { host, listen, shards, secret, insecure, tear_reads, limits, path } = options;
+        let ServerOptions { host, plane, listen, shards, secret, insecure, tear_reads, limits, path } =
+            options;
+        let serves = match (host, plane) {
+            (Some(host), None) => Serves::Memory(Arc::new(Served::plain(host, path.clone()))),
+            (None, Some(_)) if path.is_some() => return Err(ServeError::PathToCopies),
+            (None, Some(plane)) => Serves::Copies(Copies::new(plane)),
+            (None, None) | (Some(_), Some(_)) => return Err(ServeError::NotOneThing),
+        };
         if listen.is_empty() {
             return Err(ServeError::NoListeners);
         }
@@ -137,10 +180,10 @@ impl SoftNicServer {
         let listeners = listen.iter().map(|listen| Listener::open(listen, exposed));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.at.clone()).collect();
-        let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new());
+        let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new().map(Arc::new));
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>().map_err(ServeError::System)?;
         let limits = limits.fit(getrlimit(Resource::Nofile).current);
-        let shared = Arc::new(Shared::new(host, secret, tear_reads, limits, path, mailboxes)?);
+        let shared = Arc::new(Shared::new(serves, secret, tear_reads, limits, path, mailboxes)?);
         shared.take_over_members();
         let mut server = RunningServer { shared, addresses, threads: Vec::new() };
         for index in 0..server.shared.mailboxes.len() {
@@ -151,7 +194,7 @@ impl SoftNicServer {
         server.spawn("sherman-accept".to_owned(), move || acceptor.run())?;
         let boot = server.shared.boot;
         let at: Vec<_> = server.addresses.iter().map(ToString::to_string).collect();
-        tracing::info!(server = server.shared.host.superblock().server, boot, at = at.join(","), "serving");
+        tracing::info!(server = server.shared.serves.number(), boot, at = at.join(","), "serving");
         Ok(server)
     }
 }
@@ -181,9 +224,19 @@ impl RunningServer {
         self.shared.boot
     }
 
-    /// The memory it serves.
-    pub fn host(&self) -> &Arc<Host> {
-        &self.shared.host
+    /// The memory that a plain server serves.
+    pub fn host(&self) -> Option<&Arc<Host>> {
+        self.shared.plain().map(|served| &served.host)
+    }
+
+    /// As [`ServerHandle::install_copy`].
+    pub fn install_copy(&self, copy: u16, host: Arc<Host>) {
+        self.shared.install_copy(copy, host);
+    }
+
+    /// As [`ServerHandle::remove_copy`].
+    pub fn remove_copy(&self, copy: u16) {
+        self.shared.remove_copy(copy);
     }
 
     /// Its counters.
@@ -225,6 +278,32 @@ impl RunningServer {
 pub struct ServerHandle(Arc<Shared>);
 
 impl ServerHandle {
+    /// Serves `host` as copy `copy` of the table of volumes, to clients whose table has the epoch of the
+    /// control plane. Another memory that was served under this number is removed. If it is the same memory,
+    /// nothing changes, and clients stay connected. Does nothing on a plain server.
+    ///
+    /// It takes the lock of a memory that it removes.
+    pub fn install_copy(&self, copy: u16, host: Arc<Host>) {
+        self.0.install_copy(copy, host);
+    }
+
+    /// Sets the way from a copy that is a primary to the other copies of its volume (T5); `None` if there are
+    /// none. Does nothing if the copy is not served.
+    ///
+    /// It takes the lock of the copy's memory.
+    pub fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        self.0.set_mirror(copy, mirror);
+    }
+
+    /// Serves this copy no more. When this returns, every client of the copy is fenced there. A list that is
+    /// being executed may still end, and the connections close soon after. Does nothing if the copy is not
+    /// served.
+    ///
+    /// It takes the lock of the copy's memory.
+    pub fn remove_copy(&self, copy: u16) {
+        self.0.remove_copy(copy);
+    }
+
     /// Its counters.
     pub fn stats(&self) -> ServerStats {
         self.0.stats()

@@ -11,19 +11,20 @@ use super::counters::{Reason, Tally};
 use super::execute::Work;
 use super::greet::{self, goodbye};
 use super::input::{RECEIVE, Received, SCRATCH};
+use super::mailbox::{Reply, Token};
 use super::out::Out;
 use super::shared::Shared;
 use fastrand::Rng;
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use sherman_control::auth;
 use sherman_control::pace::Pace;
 use sherman_control::wire::{GoodbyeCode, HEADER_BYTES, MAX_REPLY};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The most events taken at a time.
@@ -41,49 +42,6 @@ const RECEIVES: usize = 4;
 /// The most bytes of an arena that a shard keeps for the next connection.
 const ARENA: usize = 1 << 20;
 
-/// The queue through which a shard gets its connections.
-#[derive(Debug)]
-pub(super) struct Mailbox {
-    sockets: Mutex<Vec<OwnedFd>>,
-    notifier: OwnedFd,
-}
-
-impl Mailbox {
-    pub(super) fn new() -> io::Result<Self> {
-        let notifier = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { sockets: Mutex::new(Vec::new()), notifier })
-    }
-
-    /// Adds a connection. Returns it if there are already `limit`.
-    pub(super) fn send(&self, socket: OwnedFd, limit: usize) -> Result<(), OwnedFd> {
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        if sockets.len() >= limit {
-            return Err(socket);
-        }
-        sockets.push(socket);
-        drop(sockets);
-        self.wake();
-        Ok(())
-    }
-
-    /// Wakes the thread that waits for the mailbox.
-    pub(super) fn wake(&self) {
-        // Fails only if the counter is full, and then the thread is awake anyway.
-        let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
-    }
-
-    fn take(&self) -> Vec<OwnedFd> {
-        let _ = rustix::io::read(&self.notifier, &mut [0; 8]);
-        std::mem::take(&mut *self.sockets.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl AsFd for Mailbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notifier.as_fd()
-    }
-}
-
 /// Whether a connection stays open.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
@@ -96,23 +54,6 @@ enum Fate {
 struct ConnectionSlot {
     connection: Option<Box<Connection>>,
     uses: u32,
-}
-
-/// Names a connection of this shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Token {
-    index: u32,
-    uses: u32,
-}
-
-impl Token {
-    fn number(self) -> u64 {
-        u64::from(self.index) | u64::from(self.uses) << 32
-    }
-
-    fn of(number: u64) -> Self {
-        Self { index: number as u32, uses: (number >> 32) as u32 }
-    }
 }
 
 /// One thread's connections.
@@ -177,14 +118,16 @@ impl Shard {
             for event in &events {
                 match event.data.u64() {
                     MAIL => {}
-                    number => self.serve(Token::of(number)),
+                    number => self.serve(Token::of(number), event.flags),
                 }
             }
             self.look_again();
             // Last, so that no event of this round is taken for an event of a new connection in the same
             // slot.
             if events.iter().any(|event| event.data.u64() == MAIL) {
-                self.take_in();
+                let mail = self.shared.mailboxes[self.index].take();
+                self.deliver(mail.replies);
+                self.take_in(mail.sockets);
                 self.tell_fenced();
             }
             self.see_to_deadlines();
@@ -232,8 +175,15 @@ impl Shard {
     }
 
     /// Serves a connection that has events.
-    fn serve(&mut self, token: Token) {
-        self.with(token, Self::receive);
+    fn serve(&mut self, token: Token, events: EventFlags) {
+        let broken = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        self.with(token, |shard, connection, out, tally| {
+            // Such a connection receives nothing, so it would not notice this while the plane is silent.
+            if broken && connection.waits_for_plane() {
+                return Fate::Ends;
+            }
+            shard.receive(connection, out, tally)
+        });
     }
 
     /// Lends the shard's buffers to a connection, and updates the state of both afterwards.
@@ -280,7 +230,7 @@ impl Shard {
     /// Receives, executes and sends.
     fn receive(&mut self, connection: &mut Connection, out: &mut Out, tally: &mut Tally) -> Fate {
         match connection.send(out, tally) {
-            Ok(true) if !connection.is_waiting() => {}
+            Ok(true) if !connection.is_blocked() => {}
             Ok(_) => return Fate::Stays,
             Err(_) => return Fate::Ends,
         }
@@ -334,6 +284,7 @@ impl Shard {
                 counters: &self.shared.counters[self.index],
                 tally,
                 random: &mut self.random,
+                mailbox: &self.shared.mailboxes[self.index],
             };
             let (more, further) = connection.advance(&mut work, &input[used..], out);
             used += more;
@@ -363,7 +314,7 @@ impl Shard {
         } else {
             connection.out = Some(out);
         }
-        let held = connection.input.held() + connection.out.as_ref().map_or(0, Out::held);
+        let held = connection.held() + connection.out.as_ref().map_or(0, Out::held);
         let affordable = self.shared.recharge(connection.charged, held);
         let grown = held > connection.charged;
         connection.charged = held;
@@ -375,8 +326,9 @@ impl Shard {
             );
             return Fate::Ends;
         }
-        let interest = match (blocked, connection.is_waiting()) {
+        let interest = match (blocked, connection.is_blocked()) {
             (true, _) => EventFlags::OUT,
+            (false, true) if connection.waits_for_plane() => EventFlags::RDHUP,
             (false, true) => EventFlags::empty(),
             (false, false) => EventFlags::IN,
         };
@@ -421,13 +373,28 @@ impl Shard {
         }
     }
 
-    /// Greets the connections in the mailbox.
-    fn take_in(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        for socket in shared.mailboxes[self.index].take() {
+    /// Gives the control plane's answers to the connections that still wait for them.
+    fn deliver(&mut self, replies: Vec<Reply>) {
+        for Reply { token, tag, answer } in replies {
+            self.with(token, |shard, connection, out, tally| {
+                let was_blocked = connection.waits_for_plane();
+                if !connection.take_answer(tag, &answer, out) {
+                    return Fate::Stays;
+                }
+                if was_blocked {
+                    return shard.receive(connection, out, tally);
+                }
+                if connection.send(out, tally).is_ok() { Fate::Stays } else { Fate::Ends }
+            });
+        }
+    }
+
+    /// Greets new connections.
+    fn take_in(&mut self, sockets: Vec<OwnedFd>) {
+        for socket in sockets {
             if let Err(error) = self.greet(socket) {
-                shared.refused(Reason::Internal, None, error);
-                shared.close_connection(false, 0);
+                self.shared.refused(Reason::Internal, None, error);
+                self.shared.close_connection(false, 0);
             }
         }
     }
@@ -506,7 +473,7 @@ impl Shard {
             self.free.push(index);
             return Err(error.into());
         }
-        self.places[index as usize].connection = Some(Box::new(Connection::new(socket, nonce)));
+        self.places[index as usize].connection = Some(Box::new(Connection::new(socket, token, nonce)));
         self.newcomers.push_back(token);
         self.unadmitted += 1;
         self.greeting.push_back((Instant::now() + self.shared.limits.handshake_time, token));
@@ -573,7 +540,8 @@ impl Shard {
 
     /// Says goodbye to every client and waits a little for them to hang up.
     fn farewell(&mut self, events: &mut Vec<Event>) {
-        self.take_in();
+        let mail = self.shared.mailboxes[self.index].take();
+        self.take_in(mail.sockets);
         let until = Instant::now() + STOPPING;
         let tokens = (0..).zip(&self.places).map(|(index, place)| Token { index, uses: place.uses });
         for token in tokens.collect::<Vec<_>>() {
@@ -587,7 +555,7 @@ impl Shard {
         while self.places.iter().any(|place| place.connection.is_some()) && Instant::now() < until {
             self.poll(events, Duration::from_millis(20));
             for event in events.iter().filter(|event| event.data.u64() != MAIL) {
-                self.serve(Token::of(event.data.u64()));
+                self.serve(Token::of(event.data.u64()), event.flags);
             }
         }
     }

@@ -4,14 +4,16 @@ use super::Limits;
 use super::counters::{Reason, Refusals, ShardCounters, hottest};
 use super::error::ServeError;
 use super::events;
-use super::incarnations::Incarnations;
+use super::greet::Member;
+use super::mailbox::Mailbox;
 use super::remote::Who;
-use super::shard::Mailbox;
+use super::served::{Served, Serves};
 use sherman_control::auth::{self, Secret};
 use sherman_control::path::DataPath;
+use sherman_control::plane::Mirror;
 use sherman_control::wire::{MAX_TRANSFER, MAX_VERBS};
-use sherman_embedded::host::{Gate, Host};
-use sherman_fabric::{Caps, ComputeId, FenceMode, Memory, ServerStats, Space};
+use sherman_embedded::host::Host;
+use sherman_fabric::{Caps, ComputeId, FenceMode, ServerStats};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -24,15 +26,16 @@ pub(super) const LINE: usize = 64;
 /// The state that a server's threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) host: Arc<Host>,
+    pub(super) serves: Serves,
     pub(super) secret: Option<Secret>,
     pub(super) tear_reads: bool,
     pub(super) limits: Limits,
     /// The boot number, which identifies this start of the server; never 0.
     pub(super) boot: u64,
-    pub(super) incarnations: Incarnations,
+    /// The other way to the memory.
+    path: Option<Arc<dyn DataPath>>,
     pub(super) counters: Vec<ShardCounters>,
-    pub(super) mailboxes: Vec<Mailbox>,
+    pub(super) mailboxes: Vec<Arc<Mailbox>>,
     /// Wakes the acceptor when the server stops.
     pub(super) stopper: Mailbox,
     refusals: Refusals,
@@ -51,22 +54,22 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(
-        host: Arc<Host>,
+        serves: Serves,
         secret: Option<Secret>,
         tear_reads: bool,
         limits: Limits,
         path: Option<Arc<dyn DataPath>>,
-        mailboxes: Vec<Mailbox>,
+        mailboxes: Vec<Arc<Mailbox>>,
     ) -> Result<Self, ServeError> {
         let nonce = auth::nonce().map_err(ServeError::NoRandomness)?;
         let (word, _) = nonce.split_first_chunk::<8>().unwrap_or((&[1; 8], &[]));
         Ok(Self {
-            host,
+            serves,
             secret,
             tear_reads,
             limits,
             boot: u64::from_le_bytes(*word).max(1),
-            incarnations: Incarnations::new(path),
+            path,
             counters: mailboxes.iter().map(|_| ShardCounters::default()).collect(),
             mailboxes,
             stopper: Mailbox::new().map_err(ServeError::System)?,
@@ -83,11 +86,19 @@ impl Shared {
 
     /// The other way to the memory, if there is one.
     pub(super) fn path(&self) -> Option<&dyn DataPath> {
-        self.incarnations.path()
+        self.path.as_deref()
     }
 
-    /// The capabilities of this server.
-    pub(super) fn caps(&self) -> Caps {
+    /// The memory of a plain server.
+    pub(super) fn plain(&self) -> Option<&Arc<Served>> {
+        match &self.serves {
+            Serves::Memory(served) => Some(served),
+            Serves::Copies(_) => None,
+        }
+    }
+
+    /// The capabilities of this server for clients of a memory with `on_chip_bytes` bytes on chip.
+    pub(super) fn caps(&self, on_chip_bytes: u64) -> Caps {
         if let Some(path) = self.path() {
             return path.caps();
         }
@@ -98,7 +109,7 @@ impl Shared {
             masked_cas: true,
             write_releases: true,
             lock_read: true,
-            on_chip_bytes: self.host.memory().size(Space::OnChip),
+            on_chip_bytes,
             fence: FenceMode::Revoke,
             // A READ has no upper time bound: its thread may be stopped in the middle.
             shortest_write_nanos: 0,
@@ -167,15 +178,16 @@ impl Shared {
     }
 
     /// Ends the leases of members of an earlier start of this server, which it refuses. From now on, also
-    /// ends the sessions of clients whose ids the tables free.
+    /// ends the sessions of clients whose ids the tables free. Copies of a host keep no members.
     pub(super) fn take_over_members(self: &Arc<Self>) {
+        let Some(served) = self.plain() else { return };
         let shared = Arc::downgrade(self);
-        self.host.on_reaped(move |client| {
+        served.host.on_reaped(move |client| {
             if let Some(shared) = shared.upgrade() {
                 shared.reaped(client);
             }
         });
-        let lost = self.host.lose_all();
+        let lost = served.host.lose_all();
         if lost > 0 {
             tracing::info!(lost, "the server restarted: the leases of its earlier clients ended");
         }
@@ -183,23 +195,26 @@ impl Shared {
 
     /// Ends the session of `client`, whose id is free. Called with the host's lock held.
     fn reaped(&self, client: ComputeId) {
-        let session = self.incarnations.reap(client);
-        events::reaped(client, session);
-        self.note_fence();
+        if let Some(served) = self.plain() {
+            let session = served.incarnations.reap(client);
+            events::reaped(client, session);
+            self.note_fence();
+        }
     }
 
     /// Handles the end of a member's connection. If it was the last one to server 0, the member is dead or
-    /// will not come back.
-    pub(super) fn disconnected(&self, gate: Gate, who: Who) {
+    /// will not come back. The end of a connection to a copy says nothing: the group decides by leases.
+    pub(super) fn disconnected(&self, member: Member, who: Who) {
+        let Member { served, gate } = member;
         let session = Arc::clone(gate.session());
         drop(gate);
-        if self.host.superblock().server != 0 || self.is_stopping() || session.is_connected() {
+        if !served.keeps_control() || self.is_stopping() || session.is_connected() {
             return;
         }
         if self.path().is_some_and(|path| path.guards(&session)) {
             return;
         }
-        self.host.lose(&session, |tables| {
+        served.host.lose(&session, |tables| {
             let last = !session.is_connected();
             if last {
                 let owns = tables.member(session.client()).is_some_and(|member| member.active);
@@ -209,10 +224,39 @@ impl Shared {
         });
     }
 
+    /// Serves a copy. Another memory that was served under this number is served no more.
+    pub(super) fn install_copy(&self, copy: u16, host: Arc<Host>) {
+        if let Serves::Copies(copies) = &self.serves {
+            self.end(copies.install(copy, host));
+        }
+    }
+
+    /// Sets the way from a copy to the other copies of its volume.
+    pub(super) fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        if let Serves::Copies(copies) = &self.serves {
+            copies.set_mirror(copy, mirror);
+        }
+    }
+
+    /// Serves a copy no more.
+    pub(super) fn remove_copy(&self, copy: u16) {
+        if let Serves::Copies(copies) = &self.serves {
+            self.end(copies.remove(copy));
+        }
+    }
+
+    /// Ends all connections to a memory that is served no more.
+    fn end(&self, served: Option<Arc<Served>>) {
+        if let Some(served) = served {
+            served.end();
+            self.note_fence();
+        }
+    }
+
     /// Records that a client was fenced, and makes every shard close its connections of that client.
     pub(super) fn note_fence(&self) {
         self.fences.fetch_add(1, SeqCst);
-        self.mailboxes.iter().for_each(Mailbox::wake);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
     }
 
     /// How many fences there were.
@@ -226,7 +270,8 @@ impl Shared {
         if let Some(path) = self.path() {
             path.close();
         }
-        self.mailboxes.iter().chain([&self.stopper]).for_each(Mailbox::wake);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        self.stopper.wake();
     }
 
     /// Whether the server is stopping.
@@ -236,30 +281,17 @@ impl Shared {
 
     /// Everything counted so far.
     pub(super) fn stats(&self) -> ServerStats {
-        let memory = self.host.memory();
-        let census = self.host.census();
         let mut stats = ServerStats {
-            ids: census.ids,
-            ids_free: census.ids_free,
-            members_live: census.live,
-            members_leaving: census.leaving,
-            members_dead: census.dead,
-            members_waiting: census.waiting,
-            chunks: census.chunks,
-            chunks_used: census.chunks_used,
-            bytes_owned: census.bytes_owned,
-            bytes_free: census.bytes_free,
-            server: self.host.superblock().server,
+            server: self.serves.number(),
             boot: self.boot,
             uptime_nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            host_bytes: memory.size(Space::Host),
-            on_chip_bytes: memory.size(Space::OnChip),
             connections: (self.connections.load(Relaxed) + self.newcomers.load(Relaxed)) as u64,
             accepted: self.accepted.load(Relaxed),
             refused: self.refusals.counts(),
             hottest: hottest(&self.counters),
             ..ServerStats::default()
         };
+        self.serves.all().iter().for_each(|served| served.add_to(&mut stats));
         self.counters.iter().for_each(|shard| shard.add_to(&mut stats));
         stats
     }

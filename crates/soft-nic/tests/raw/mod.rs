@@ -11,7 +11,7 @@ use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
-use sherman_fabric::{Call, ComputeId, FabricError, WorkList, calls};
+use sherman_fabric::{Call, ComputeId, FabricError, Request, Response, WorkList, calls};
 use sherman_layout::FormatOptions;
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use sherman_soft_nic::verbs;
@@ -52,6 +52,11 @@ pub fn options() -> ServerOptions {
 
 pub fn start(options: ServerOptions) -> RunningServer {
     SoftNicServer::start(options).unwrap()
+}
+
+/// The memory of a plain server.
+pub fn memory_of(server: &RunningServer) -> &Arc<Host> {
+    server.host().unwrap()
 }
 
 pub fn secret(text: &str) -> Secret {
@@ -240,24 +245,32 @@ impl Raw {
         }
     }
 
-    /// Sends a request and waits for its answer.
-    pub fn call<C: Call>(&mut self, call: C) -> Result<C::Reply, FabricError> {
-        let request = call.request();
+    /// Sends a request; returns its tag.
+    pub fn ask(&mut self, request: &Request) -> u64 {
         let mut frame = Vec::new();
-        let expected = self.next_tag;
+        let tag = self.next_tag;
         self.next_tag += 1;
-        put_frame(&mut frame, FrameKind::Call, expected, |out| requests::put_request(out, &request).unwrap())
+        put_frame(&mut frame, FrameKind::Call, tag, |out| requests::put_request(out, request).unwrap())
             .unwrap();
         self.send(&frame);
+        tag
+    }
+
+    /// The next frame, which must answer a request: its tag and the answer.
+    pub fn answer(&mut self) -> (u64, Result<Response, FabricError>) {
         match self.receive() {
-            Reply::Frame(FrameKind::Answer, tag, body) if tag == expected => {
-                C::expect(responses::take_response(&body).unwrap())
-            }
-            Reply::Frame(FrameKind::Refused, tag, body) if tag == expected => {
-                Err(errors::take_error(&body).unwrap())
-            }
+            Reply::Frame(FrameKind::Answer, tag, body) => (tag, Ok(responses::take_response(&body).unwrap())),
+            Reply::Frame(FrameKind::Refused, tag, body) => (tag, Err(errors::take_error(&body).unwrap())),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn call<C: Call>(&mut self, call: C) -> Result<C::Reply, FabricError> {
+        let expected = self.ask(&call.request());
+        let (tag, answer) = self.answer();
+        assert_eq!(tag, expected);
+        answer.and_then(C::expect)
     }
 
     pub fn stats(&mut self) -> BTreeMap<String, u64> {
@@ -282,7 +295,7 @@ pub fn alone() -> Role {
 /// The role of a member that no server has admitted, for this memory and its cluster. A memory that belongs
 /// to no cluster gets an arbitrary one.
 pub fn member(server: &RunningServer, client: u16, incarnation: u32, boot: u64) -> Role {
-    let (host, client) = (server.host(), ComputeId(client));
+    let (host, client) = (memory_of(server), ComputeId(client));
     let cluster = Some(host.look(|tables| tables.cluster())).filter(|cluster| *cluster != 0).unwrap_or(77);
     Role::Member { client, incarnation, boot, cluster, memory: host.superblock().memory_id }
 }

@@ -31,7 +31,7 @@ fn write_once(raw: &mut Raw, byte: u8) -> Result<(), FabricError> {
 
 #[test]
 fn a_fenced_client_is_refused_on_all_its_connections_and_its_id_s_next_holder_is_not() {
-    let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
+    let server = start(ServerOptions { host: Some(host_for(0, 1, 4)), ..options() });
     let (mut alive, _) = Raw::join(&server);
     let (mut dead, welcome) = Raw::join(&server);
     let (mut second, _) = Raw::again(&server, &welcome).unwrap();
@@ -68,7 +68,7 @@ fn next_with(server: &RunningServer, old: &Welcome) -> (Raw, Welcome) {
 
 #[test]
 fn a_client_that_leaves_is_out_on_all_its_connections() {
-    let server = start(ServerOptions { host: host_for(0, 1, 4), ..options() });
+    let server = start(ServerOptions { host: Some(host_for(0, 1, 4)), ..options() });
     let (mut one, welcome) = Raw::join(&server);
     let (mut other, _) = Raw::again(&server, &welcome).unwrap();
     assert_eq!(one.call(calls::Release), Ok(()));
@@ -84,7 +84,7 @@ fn a_client_that_leaves_is_out_on_all_its_connections() {
 
 #[test]
 fn a_server_that_is_not_the_first_knows_who_was_fenced_there() {
-    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let server = start(ServerOptions { host: Some(host(1, 2)), ..options() });
     let (mut alive, _) = Raw::enter(&server, None, member(&server, 1, 1, server.boot())).unwrap();
     let (mut dead, welcome) = Raw::enter(&server, None, member(&server, 2, 1, server.boot())).unwrap();
     let client = welcome.client;

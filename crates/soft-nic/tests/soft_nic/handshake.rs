@@ -2,7 +2,7 @@
 //! boot of the server.
 
 use crate::raw::{
-    Raw, Reply, alone, eventually, host, introduction, member, options, refused, secret, start,
+    Raw, Reply, alone, eventually, host, introduction, member, memory_of, options, refused, secret, start,
 };
 use sherman_control::Address;
 use sherman_control::JoinOptions;
@@ -49,7 +49,7 @@ fn a_client_joins_and_its_verbs_and_requests_are_served_on_tcp_and_unix() {
 #[test]
 fn a_server_that_was_stopped_lets_its_memory_go() {
     let server = start(options());
-    let memory = Arc::downgrade(server.host());
+    let memory = Arc::downgrade(memory_of(&server));
     let (_member, _) = Raw::enter_at(&server, 0, None, alone()).unwrap();
     server.stop();
     server.join().unwrap();
@@ -150,7 +150,7 @@ fn a_member_connects_again_but_not_to_another_start_of_the_server_nor_as_another
 
 #[test]
 fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
-    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let server = start(ServerOptions { host: Some(host(1, 2)), ..options() });
     let refused = Raw::enter(&server, None, alone()).err().unwrap();
     assert_eq!(
         (refused.code, refused.error),
@@ -171,20 +171,21 @@ fn other_servers_let_members_in_by_what_they_say_and_know_their_order() {
 
 #[test]
 fn a_member_of_another_cluster_or_of_another_memory_is_refused() {
-    let server = start(ServerOptions { host: host(1, 2), ..options() });
+    let server = start(ServerOptions { host: Some(host(1, 2)), ..options() });
     let role = |cluster, memory| {
         let (client, incarnation, boot) = (ComputeId(7), 3, server.boot());
         Role::Member { client, incarnation, boot, cluster, memory }
     };
-    let memory = server.host().superblock().memory_id;
+    let memory = memory_of(&server).superblock().memory_id;
     let code = |role| Raw::enter(&server, None, role).err().map(|goodbye| goodbye.code);
     assert_eq!(code(role(77, memory ^ 1)), Some(GoodbyeCode::OtherMemory));
     assert_eq!(code(role(0, memory)), Some(GoodbyeCode::OtherCluster));
-    assert_eq!(server.host().look(|tables| tables.cluster()), 0, "a refusal changes nothing");
+    assert_eq!(memory_of(&server).look(|tables| tables.cluster()), 0, "a refusal changes nothing");
     let (_, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
     assert_eq!((welcome.memory, welcome.cluster, welcome.client), (memory, 0, ComputeId::NOBODY));
     assert_eq!(code(role(77, memory)), None);
-    assert_eq!(server.host().look(|tables| tables.cluster()), 77, "it belongs to the first member's cluster");
+    let cluster = memory_of(&server).look(|tables| tables.cluster());
+    assert_eq!(cluster, 77, "it belongs to the first member's cluster");
     assert_eq!(code(role(78, memory)), Some(GoodbyeCode::OtherCluster));
     assert_eq!(code(role(77, memory)), None);
     assert_eq!((refused(&server, "other_cluster"), refused(&server, "other_memory")), (2, 1));
@@ -221,7 +222,8 @@ fn an_operator_looks_and_decides_and_posts_nothing() {
 fn a_newcomer_learns_which_memory_is_there_and_may_do_nothing_else() {
     let server = start(options());
     let (mut raw, welcome) = Raw::enter(&server, None, Role::Newcomer).unwrap();
-    assert_eq!((welcome.client, welcome.memory), (ComputeId::NOBODY, server.host().superblock().memory_id));
+    let memory = memory_of(&server).superblock().memory_id;
+    assert_eq!((welcome.client, welcome.memory), (ComputeId::NOBODY, memory));
     let nobody = FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY });
     for request in [Request::Usage, Request::Members, Request::Stats, Request::DeclareLost { server: 1 }] {
         assert_eq!(raw.call(request.clone()), Err(nobody.clone()));

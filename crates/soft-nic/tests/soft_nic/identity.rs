@@ -1,7 +1,7 @@
 //! Which memory belongs to which cluster: mixed clusters, servers that lost their memory, servers that are
 //! declared lost.
 
-use crate::raw::{host, host_for, start};
+use crate::raw::{host, host_for, memory_of, start};
 use sherman_control::{Address, ConnectError, JoinError, JoinOptions, Operator};
 use sherman_embedded::host::Host;
 use sherman_executor::block_on;
@@ -33,7 +33,7 @@ impl Pair {
     /// The content of each server's reserved area.
     fn tables(&self) -> [Vec<u8>; 2] {
         [0, 1].map(|server| {
-            let host = self.servers[server].host();
+            let host = memory_of(&self.servers[server]);
             let mut bytes = vec![0; host.superblock().geometry.chunks_offset as usize];
             host.memory().load(Space::Host, 0, &mut bytes);
             bytes
@@ -96,7 +96,7 @@ fn a_server_that_was_restarted_empty_is_refused_by_name() {
     let first = SoftNicFabric::join(&join(&[&empty[0], &pair.servers[1]])).unwrap_err();
     assert!(first.to_string().contains("memory server 0 was restarted empty"), "{first}");
     assert!(begun.elapsed() < Duration::from_secs(1));
-    assert_eq!(empty[1].host().look(|tables| tables.cluster()), 0, "it still belongs to nobody");
+    assert_eq!(memory_of(&empty[1]).look(|tables| tables.cluster()), 0, "it still belongs to nobody");
     drop(SoftNicFabric::join(&join(&[&empty[0], &empty[1]])).unwrap());
     drop(SoftNicFabric::join(&pair.options()).unwrap());
 }
@@ -128,6 +128,7 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let pair = Pair::start();
     let old = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = old.endpoint().unwrap();
+    assert!(ask(&endpoint, Peer::Control, calls::Activate).is_ok());
     assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     let admin = Operator::open(&pair.options()).unwrap();
     let declare = |server| admin.ask(Peer::Control, calls::DeclareLost { server });
@@ -228,6 +229,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
     options.servers[1] = tunnel.address.clone();
     let one = SoftNicFabric::join(&options).unwrap();
     let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
+    assert!(ask(&endpoint, Peer::Control, calls::Activate).is_ok());
     assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
     tunnel.cut();

@@ -1,6 +1,6 @@
 //! Clients that come and go: when a lease ends early, and what happens to an id whose holder owned nothing.
 
-use crate::raw::{Raw, Reply, alone, eventually, host, host_for, member, options, start};
+use crate::raw::{Raw, Reply, alone, eventually, host, host_for, member, memory_of, options, start};
 use sherman_control::wire::{GoodbyeCode, Role, Welcome};
 use sherman_control::{Address, JoinOptions};
 use sherman_embedded::Atomicity;
@@ -35,11 +35,11 @@ fn leased(lease: Duration, member_capacity: u32) -> Arc<Host> {
 }
 
 fn serve(host: Arc<Host>) -> RunningServer {
-    start(ServerOptions { host, ..options() })
+    start(ServerOptions { host: Some(host), ..options() })
 }
 
 fn members(server: &RunningServer) -> Vec<MemberInfo> {
-    server.host().administer(&Request::Members).and_then(calls::Members::expect).unwrap()
+    memory_of(server).administer(&Request::Members).and_then(calls::Members::expect).unwrap()
 }
 
 fn standing(server: &RunningServer, client: ComputeId) -> Option<Standing> {
@@ -178,7 +178,7 @@ fn a_server_other_than_the_first_refuses_an_incarnation_as_soon_as_the_next_is_i
 #[test]
 fn silent_connections_without_a_member_are_closed_and_those_of_members_stay() {
     let limits = Limits { idle_time: Duration::from_millis(300), ..Limits::default() };
-    let server = start(ServerOptions { host: leased(LONG, 64), limits, ..options() });
+    let server = start(ServerOptions { host: Some(leased(LONG, 64)), limits, ..options() });
     let (mut silent, _) = Raw::join(&server);
     let (mut busy, _) = Raw::enter(&server, None, Role::Admin).unwrap();
     let (mut admin, _) = Raw::enter(&server, None, Role::Admin).unwrap();

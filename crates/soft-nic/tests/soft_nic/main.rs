@@ -5,6 +5,7 @@
 
 mod client;
 mod contract;
+mod copies;
 mod fake;
 mod fences;
 mod handshake;

@@ -1,0 +1,401 @@
+//! `sherman serve --new-cluster` and `--join`: a host of a replicated cluster.
+
+use super::watch;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::serve::config::{Bytes, ServeSettings, Time};
+use crate::serve::log::LogLevel;
+use crate::serve::options::{Listen, ServeOptions, check_lease};
+use crate::serve::start::address;
+use serde_json::json;
+use sherman_control::Address;
+use sherman_control::auth::Secret;
+use sherman_host::{ClusterSettings, Ended, HostCluster, HostError, HostOptions, RunningHost, parse_address};
+use sherman_layout::FormatOptions;
+use sherman_metrics::{MetricsListener, server_text};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+/// The shortest silence after which a host is declared lost.
+const SHORTEST_DETECT: Duration = Duration::from_millis(50);
+/// Memory is divided into parts of whole pages.
+const PAGE: u64 = 4096;
+
+/// Which cluster the host belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// A new one.
+    New(ClusterSettings),
+    /// The one of these hosts.
+    Join(Vec<Address>),
+}
+
+/// The options of a host that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostServeOptions {
+    /// The addresses; at least one.
+    pub listen: Vec<Listen>,
+    /// The address that others use.
+    pub advertise: Option<String>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The file with the cluster's secret.
+    pub secret_file: Option<PathBuf>,
+    /// Whether clients may connect without a secret.
+    pub insecure: bool,
+    /// The address that serves metrics.
+    pub metrics: Option<SocketAddr>,
+    /// The number of threads; `None` lets the host choose.
+    pub threads: Option<usize>,
+    /// How long a host may be silent.
+    pub detect: Option<Duration>,
+    /// Which events go to stderr.
+    pub log: LogLevel,
+}
+
+impl HostServeOptions {
+    /// Checks the settings. Returns the options of a host, or `None` if they are those of a plain server.
+    pub fn new(settings: &ServeSettings) -> Result<Option<Self>, Failure> {
+        let cluster = match (settings.new_cluster, &settings.join) {
+            (true, Some(_)) => {
+                return Err(Failure::option("join", "it contradicts --new-cluster: give only one of them"));
+            }
+            (false, None) => return refuse_of_hosts(settings).map(|()| None),
+            (true, None) => None,
+            (false, Some(url)) => Some(seeds(url).map_err(|why| Failure::option("join", why))?),
+        };
+        refuse_of_servers(settings)?;
+        if settings.memory.is_none() {
+            return Err(Failure::option("memory", "say how much memory this host offers, as in 8GiB"));
+        }
+        let plain = plain(settings)?;
+        let detect = settings.detect.map(|detect| detect.0);
+        if detect.is_some_and(|detect| detect < SHORTEST_DETECT) {
+            return Err(Failure::option("detect", "write 50ms or more: healthy hosts pause, too"));
+        }
+        if let Some(advertise) = &settings.advertise
+            && parse_address(advertise).is_none()
+        {
+            return Err(Failure::option("advertise", "write tcp://host:port or unix:/path"));
+        }
+        let cluster = match cluster {
+            Some(seeds) => {
+                refuse_of_new_clusters(settings)?;
+                Cluster::Join(seeds)
+            }
+            None => Cluster::New(new_cluster(settings, &plain)?),
+        };
+        Ok(Some(Self {
+            listen: plain.listen,
+            advertise: settings.advertise.clone(),
+            memory: plain.memory,
+            cluster,
+            secret_file: plain.secret_file,
+            insecure: plain.insecure,
+            metrics: plain.metrics,
+            threads: plain.threads,
+            detect,
+            log: plain.log,
+        }))
+    }
+}
+
+/// Checks the settings that hosts and plain servers have in common.
+fn plain(settings: &ServeSettings) -> Result<ServeOptions, Failure> {
+    ServeOptions::new(ServeSettings {
+        listen: settings.listen.clone(),
+        secret_file: settings.secret_file.clone(),
+        insecure: settings.insecure,
+        memory: settings.memory,
+        on_chip: settings.on_chip,
+        chunk: settings.chunk,
+        lease: settings.lease,
+        cluster_name: settings.cluster_name.clone(),
+        threads: settings.threads,
+        metrics: settings.metrics,
+        log: settings.log,
+        ..ServeSettings::default()
+    })
+}
+
+/// Refuses the first of these options that is given.
+fn refuse(given: &[(&str, bool)], reason: &str) -> Result<(), Failure> {
+    let first = given.iter().find(|(_, given)| *given);
+    first.map_or(Ok(()), |(option, _)| Err(Failure::option(option, reason)))
+}
+
+/// Refuses options that only hosts have.
+fn refuse_of_hosts(settings: &ServeSettings) -> Result<(), Failure> {
+    let given = [
+        ("replicas", settings.replicas.is_some()),
+        ("hosts", settings.hosts.is_some()),
+        ("volumes", settings.volumes.is_some()),
+        ("volume-memory", settings.volume_memory.is_some()),
+    ];
+    refuse(&given, "only a new replicated cluster has it: give --new-cluster, too")?;
+    let given = [("advertise", settings.advertise.is_some()), ("detect", settings.detect.is_some())];
+    refuse(&given, "only a host of a replicated cluster has it: give --new-cluster or --join, too")
+}
+
+/// Refuses options that only plain servers have.
+fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
+    let given = [
+        ("id", settings.id.is_some()),
+        ("servers", settings.servers.is_some()),
+        ("tear-reads", settings.tear_reads),
+    ];
+    refuse(&given, "a host of a replicated cluster does not have it: the cluster numbers its hosts itself")?;
+    let given = [("file", settings.file.is_some())];
+    refuse(&given, "the memory of a host cannot lie in a file: the other copies keep its data")?;
+    let socket = |listen: &&Listen| matches!(listen, Listen::Tcp { .. } | Listen::Unix(_));
+    match settings.listen.iter().find(|listen| !socket(listen)) {
+        Some(other) => {
+            let reason = format!("{other}: a host of a replicated cluster listens on tcp:// and unix: alone");
+            Err(Failure::option("listen", reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses options that are fixed when a cluster is made.
+fn refuse_of_new_clusters(settings: &ServeSettings) -> Result<(), Failure> {
+    let given = [
+        ("replicas", settings.replicas.is_some()),
+        ("hosts", settings.hosts.is_some()),
+        ("volumes", settings.volumes.is_some()),
+        ("volume-memory", settings.volume_memory.is_some()),
+        ("on-chip", settings.on_chip.is_some()),
+        ("chunk", settings.chunk.is_some()),
+        ("lease", settings.lease.is_some()),
+        ("cluster-name", settings.cluster_name.is_some()),
+    ];
+    refuse(&given, "it was fixed when the cluster was made: leave it out with --join")
+}
+
+/// The settings of a new cluster.
+fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<ClusterSettings, Failure> {
+    if let Some(Time(lease)) = settings.lease {
+        check_lease(lease)?;
+    }
+    let replicas = settings.replicas.unwrap_or(2);
+    if !(1..=2).contains(&replicas) {
+        return Err(Failure::option("replicas", "a volume has 1 or 2 copies"));
+    }
+    let hosts = settings.hosts.unwrap_or_else(|| replicas.into());
+    if !(u16::from(replicas)..=sherman_host::MOST_HOSTS).contains(&hosts) {
+        let most = sherman_host::MOST_HOSTS;
+        return Err(Failure::option("hosts", format!("write a number from --replicas to {most}")));
+    }
+    let volumes = settings.volumes.unwrap_or(hosts);
+    if volumes == 0 {
+        return Err(Failure::option("volumes", "there must be at least one"));
+    }
+    let FormatOptions { memory_id, server, servers, .. } = FormatOptions::default();
+    let format = FormatOptions { memory_id, server, servers, ..plain.format() };
+    let mut cluster =
+        ClusterSettings { replicas, volumes, hosts, volume_bytes: 0, on_chip_bytes: plain.on_chip, format };
+    let copies = u64::from(cluster.copies_per_host()).max(1);
+    cluster.volume_bytes = match settings.volume_memory {
+        Some(Bytes(bytes)) => bytes,
+        None => plain.memory / copies / PAGE * PAGE,
+    };
+    let Bytes(needed) = Bytes(cluster.bytes_per_host());
+    if needed > plain.memory {
+        let reason = format!(
+            "{} are too few: this host gets {copies} copies of {}",
+            Bytes(plain.memory),
+            Bytes(cluster.volume_bytes)
+        );
+        return Err(Failure::option("memory", reason));
+    }
+    let planned = cluster.volume_format(1, 0).plan(cluster.volume_bytes, cluster.on_chip_bytes);
+    let option = if settings.volume_memory.is_some() { "volume-memory" } else { "memory" };
+    planned.map(|_| cluster).map_err(|error| Failure::option(option, format!("a volume: {error}")))
+}
+
+/// The hosts that a URL names.
+fn seeds(url: &str) -> Result<Vec<Address>, String> {
+    let bad = || "write the addresses of hosts, as in tcp://a:7000,b:7000 or unix:/path".to_owned();
+    let (scheme, list) = match url.strip_prefix("tcp://") {
+        Some(list) => ("tcp://", list),
+        None => ("unix:", url.strip_prefix("unix:").ok_or_else(bad)?),
+    };
+    if list.contains('?') {
+        return Err("write parameters as options, as in --secret-file".to_owned());
+    }
+    list.split(',').map(|place| parse_address(&format!("{scheme}{place}")).ok_or_else(bad)).collect()
+}
+
+/// Runs a host until `end`, or until it cannot go on.
+pub fn serve(
+    options: &HostServeOptions,
+    as_json: bool,
+    tell: SyncSender<()>,
+    end: &Receiver<()>,
+) -> Result<(), Failure> {
+    let host = start(options)?;
+    let handle = host.handle();
+    let stats = handle.clone();
+    let listen = |address| MetricsListener::start(address, move || server_text(&stats.stats()));
+    let metrics = options.metrics.map(listen).transpose();
+    let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
+    watch(
+        move || {
+            handle.wait();
+        },
+        tell,
+    )?;
+    print(&announcement(options, &host, metrics.as_ref().map(MetricsListener::address), as_json))?;
+    // The host also stops if all senders are gone.
+    let _ = end.recv();
+    host.stop();
+    drop(metrics);
+    match host.join() {
+        Ok(Ended::Stopped) => Ok(()),
+        Ok(why) => Err(Failure::Runtime(why.to_string())),
+        Err(error) => Err(Failure::Runtime(error.to_string())),
+    }
+}
+
+fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
+    let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
+    let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
+    let cluster = match &options.cluster {
+        Cluster::New(settings) => HostCluster::New(*settings),
+        Cluster::Join(seeds) => HostCluster::Join { seeds: seeds.clone(), cluster: 0 },
+    };
+    let listen = options.listen.iter().map(address).collect();
+    let mut host = HostOptions::new(listen, options.memory, cluster);
+    host.advertise = options.advertise.clone();
+    (host.secret, host.insecure) = (secret, options.insecure);
+    (host.shards, host.detect) = (options.threads, options.detect);
+    RunningHost::start(host).map_err(|error| match error {
+        HostError::Unspecified { .. } => Failure::option("advertise", error),
+        HostError::Serve(error) => Failure::Runtime(format!("--listen: {error}")),
+        HostError::TooLittleMemory { .. } => Failure::Runtime(format!("--memory: {error}")),
+        error if matches!(options.cluster, Cluster::Join(_)) => Failure::Runtime(format!("--join: {error}")),
+        error => Failure::Runtime(error.to_string()),
+    })
+}
+
+/// Describes the host and its addresses: one line of JSON, or text with one line per address.
+fn announcement(
+    options: &HostServeOptions,
+    host: &RunningHost,
+    metrics: Option<SocketAddr>,
+    as_json: bool,
+) -> String {
+    let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();
+    let (number, cluster, memory) = (host.number(), format!("{:016x}", host.cluster()), options.memory);
+    if as_json {
+        let pid = std::process::id();
+        let said = json!({
+            "host": number,
+            "cluster": cluster,
+            "listen": addresses,
+            "metrics": metrics,
+            "memory": memory,
+            "pid": pid,
+        });
+        return format!("{said}\n");
+    }
+    let warning = if options.insecure {
+        ", without a secret: every client that reaches it can change all data"
+    } else {
+        ""
+    };
+    let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
+    let metrics =
+        metrics.map_or_else(String::new, |address| format!("metrics at http://{address}/metrics\n"));
+    format!("host {number} of cluster {cluster}: {memory} bytes{warning}\n{metrics}{listening}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new() -> ServeSettings {
+        ServeSettings {
+            listen: vec![Listen::Unix("/x".into())],
+            memory: Some(Bytes(1 << 30)),
+            new_cluster: true,
+            ..ServeSettings::default()
+        }
+    }
+
+    fn join() -> ServeSettings {
+        ServeSettings { new_cluster: false, join: Some("tcp://a:7000,b:7000".to_owned()), ..new() }
+    }
+
+    fn host(settings: &ServeSettings) -> HostServeOptions {
+        HostServeOptions::new(settings).expect("options").expect("a host")
+    }
+
+    #[test]
+    fn a_new_cluster_has_two_copies_on_two_hosts_that_fill_their_memory() {
+        let Cluster::New(settings) = host(&new()).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 2));
+        assert_eq!((settings.volume_bytes, settings.on_chip_bytes), (512 << 20, 256 << 10));
+        let three = ServeSettings { hosts: Some(3), volumes: Some(4), ..new() };
+        let Cluster::New(settings) = host(&three).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.hosts, settings.volumes, settings.copies_per_host()), (3, 4, 4));
+        assert!(settings.bytes_per_host() <= 1 << 30);
+        let small = ServeSettings { volume_memory: Some(Bytes(64 << 20)), ..new() };
+        let Cluster::New(settings) = host(&small).cluster else { panic!("a new cluster") };
+        assert_eq!(settings.volume_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn a_host_joins_at_any_of_several_addresses() {
+        let Cluster::Join(seeds) = host(&join()).cluster else { panic!("a cluster to join") };
+        assert_eq!(seeds, ["a:7000", "b:7000"].map(|place| Address::Tcp(place.to_owned())));
+        let unix = ServeSettings { join: Some("unix:/a,/b".to_owned()), ..join() };
+        let Cluster::Join(seeds) = host(&unix).cluster else { panic!("a cluster to join") };
+        assert_eq!(seeds, ["/a", "/b"].map(|path| Address::Unix(path.into())));
+    }
+
+    #[test]
+    fn a_plain_server_is_no_host() {
+        let plain = ServeSettings { new_cluster: false, ..new() };
+        assert_eq!(HostServeOptions::new(&plain), Ok(None));
+    }
+
+    #[test]
+    fn what_does_not_fit_a_host_is_refused_by_its_option() {
+        let plain = || ServeSettings { new_cluster: false, ..new() };
+        let shm = vec![Listen::Shm("/x".into())];
+        for (settings, option) in [
+            (ServeSettings { join: Some("tcp://a:1".into()), ..new() }, "join"),
+            (ServeSettings { id: Some(0), ..new() }, "id"),
+            (ServeSettings { servers: Some(1), ..join() }, "servers"),
+            (ServeSettings { file: Some("f".into()), ..new() }, "file"),
+            (ServeSettings { listen: shm, ..new() }, "listen"),
+            (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
+            (ServeSettings { memory: None, ..join() }, "memory"),
+            (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),
+            (ServeSettings { volumes: Some(64), ..new() }, "memory"),
+            (ServeSettings { volume_memory: Some(Bytes(1 << 30)), ..new() }, "memory"),
+            (ServeSettings { volume_memory: Some(Bytes(100)), ..new() }, "volume-memory"),
+            (ServeSettings { replicas: Some(3), ..new() }, "replicas"),
+            (ServeSettings { hosts: Some(1), ..new() }, "hosts"),
+            (ServeSettings { hosts: Some(11), ..new() }, "hosts"),
+            (ServeSettings { volumes: Some(0), ..new() }, "volumes"),
+            (ServeSettings { lease: Some(Time(Duration::ZERO)), ..new() }, "lease"),
+            (ServeSettings { detect: Some(Time(Duration::ZERO)), ..new() }, "detect"),
+            (ServeSettings { advertise: Some("here".into()), ..new() }, "advertise"),
+            (ServeSettings { replicas: Some(2), ..join() }, "replicas"),
+            (ServeSettings { lease: Some(Time(Duration::from_secs(3))), ..join() }, "lease"),
+            (ServeSettings { join: Some("a:7000".into()), ..join() }, "join"),
+            (ServeSettings { join: Some("tcp://a:7000?secret-file=s".into()), ..join() }, "join"),
+            (ServeSettings { hosts: Some(3), ..plain() }, "hosts"),
+            (ServeSettings { detect: Some(Time(Duration::from_secs(1))), ..plain() }, "detect"),
+        ] {
+            let said = HostServeOptions::new(&settings).expect_err(option).to_string();
+            assert!(said.starts_with(&format!("error: --{option}: ")), "{said}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The duties of the leader.
+//!
+//! - It begins with [`Command::Lead`], before any other command.
+//! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
+//!   every message of the group counts too.
+//! - It lets the state's time pass while a volume is closed.
+//! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
+//!   one change at a time.
+
+use super::Driver;
+use crate::clock;
+use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
+use sherman_memory_server::cluster::Command;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The pause between two looks at the members of the group, in nanoseconds.
+const MEMBERS_EVERY: u64 = 50_000_000;
+/// How long the leader waits for the result of a command or a change of its own before it forgets it.
+const PATIENCE: u64 = 5_000_000_000;
+/// Ticks in a lease.
+const TICKS: u64 = 16;
+/// The shortest time between two ticks, in nanoseconds.
+const SHORTEST_TICK: u64 = 2_000_000;
+
+/// The leader's notes.
+#[derive(Debug)]
+pub(super) struct Office {
+    /// Whether the state knows that this host leads.
+    pub(super) leads: bool,
+    /// When each host gave a sign of life, by number. A host that is missing begins now.
+    heard: BTreeMap<u16, u64>,
+    /// Hosts that are being declared lost.
+    losing: BTreeMap<Ticket, u16>,
+    /// The change of the members that is under way, and until when its result counts.
+    change: Option<(Ticket, u64)>,
+    tick: Option<(Ticket, u64)>,
+    next_tick: u64,
+    next_members: u64,
+}
+
+impl Office {
+    pub(super) fn new() -> Self {
+        Self {
+            leads: false,
+            heard: BTreeMap::new(),
+            losing: BTreeMap::new(),
+            change: None,
+            tick: None,
+            next_tick: u64::MAX,
+            next_members: 0,
+        }
+    }
+
+    /// When the leader has something to do next, beside the ticks of the group.
+    pub(super) fn next(&self) -> u64 {
+        if self.leads { self.next_tick } else { u64::MAX }
+    }
+
+    /// Takes a sign of life. A host has one incarnation, so its number says enough.
+    pub(super) fn heard(&mut self, host: u16, _incarnation: u32, now: u64) {
+        if let Some(heard) = self.heard.get_mut(&host) {
+            *heard = (*heard).max(now);
+        }
+    }
+
+    /// Forgets who was silent.
+    pub(super) fn listen_anew(&mut self) {
+        self.heard.clear();
+    }
+
+    /// Notes that a command of the leader has a result.
+    pub(super) fn proposed(&mut self, ticket: Ticket) {
+        self.losing.remove(&ticket);
+        self.tick.take_if(|(waiting, _)| *waiting == ticket);
+    }
+
+    /// Notes the result of a change of the members.
+    pub(super) fn changed(&mut self, ticket: Ticket, _done: bool) {
+        if self.change.take_if(|(waiting, _)| *waiting == ticket).is_some() {
+            self.next_members = 0;
+        }
+    }
+
+    /// The hosts of these that were silent for longer than `detect`. Counts hosts from now on that are new.
+    fn silent(&mut self, hosts: impl Iterator<Item = u16>, detect: u64, now: u64) -> Vec<u16> {
+        let hosts: BTreeSet<u16> = hosts.collect();
+        self.heard.retain(|host, _| hosts.contains(host));
+        let losing: BTreeSet<u16> = self.losing.values().copied().collect();
+        let mut silent = Vec::new();
+        for host in hosts {
+            let heard = *self.heard.entry(host).or_insert(now);
+            if now.saturating_sub(heard) > detect && !losing.contains(&host) {
+                silent.push(host);
+            }
+        }
+        silent
+    }
+}
+
+impl Driver {
+    /// Says to the state that this host leads.
+    pub(super) fn lead(&mut self) {
+        let proposed = self.propose_at_once(&Command::Lead { now: clock::now() });
+        if let (Ok(_), Some(office)) = (proposed, &mut self.office) {
+            office.leads = true;
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn duties(&mut self, now: u64) {
+        match &self.office {
+            None => return,
+            Some(office) if !office.leads => return self.lead(),
+            Some(_) => {}
+        }
+        self.declare_lost(now);
+        self.let_time_pass(now);
+        self.keep_members(now);
+    }
+
+    fn declare_lost(&mut self, now: u64) {
+        let (own, detect) = (self.parts.own.host, self.parts.detect.as_nanos() as u64);
+        let others = self.view.hosts.iter().filter(|host| host.up && host.number != own);
+        let Some(office) = &mut self.office else { return };
+        for host in office.silent(others.map(|host| host.number), detect, now) {
+            let Some(found) = self.view.hosts.iter().find(|found| found.number == host) else { continue };
+            let incarnation = found.incarnation;
+            let silent = self.parts.detect;
+            tracing::warn!(host, "a host was silent for {silent:?}: declaring it lost");
+            let proposed = self.propose(&Command::HostLost { now, host, incarnation });
+            if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
+                office.losing.insert(ticket, host);
+            }
+        }
+    }
+
+    fn let_time_pass(&mut self, now: u64) {
+        let needed = self.parts.group.state().state().is_some_and(|state| state.needs_tick());
+        let every = (self.parts.lease.as_nanos() as u64 / TICKS).max(SHORTEST_TICK);
+        let Some(office) = &mut self.office else { return };
+        if !needed {
+            office.next_tick = u64::MAX;
+            return;
+        }
+        if office.next_tick == u64::MAX {
+            office.next_tick = now + every;
+        }
+        let waits = office.tick.is_some_and(|(_, until)| now < until);
+        if now < office.next_tick {
+            return;
+        }
+        office.next_tick = now + every;
+        if waits {
+            return;
+        }
+        let proposed = self.propose(&Command::Tick { now });
+        if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
+            office.tick = Some((ticket, now + PATIENCE));
+        }
+    }
+
+    fn keep_members(&mut self, now: u64) {
+        let Some(office) = &self.office else { return };
+        if now < office.next_members || office.change.is_some_and(|(_, until)| now < until) {
+            return;
+        }
+        let mut begun = None;
+        for change in self.wanted_changes() {
+            match self.parts.group.change(change) {
+                Ok(ticket) => {
+                    begun = Some((ticket, now + PATIENCE));
+                    break;
+                }
+                // There is no room for another learner, or a learner lacks much of the log. That may change.
+                Err(Refused::BadChange { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        if let Some(office) = &mut self.office {
+            office.change = begun;
+            office.next_members = now + MEMBERS_EVERY;
+        }
+    }
+
+    fn wanted_changes(&self) -> Vec<Change> {
+        let Some(state) = self.parts.group.state().state() else { return Vec::new() };
+        let members = &self.view.members;
+        let present: Vec<NodeId> =
+            self.view.hosts.iter().filter(|host| host.up).map(|host| host.node).collect();
+        let wanted = state.voters_wanted(&members.voters);
+        wanted_changes(self.parts.group.status().id, members, &present, &wanted)
+    }
+}
+
+/// The changes that lead from these members to all present nodes, of which the wanted ones vote: first those
+/// that matter most.
+///
+/// An even number of voters is no better than one less: with two of them, the loss of either ends the group.
+/// So of an even number of wanted voters one that does not vote yet stays without a vote.
+fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
+    let Members { voters, learners } = members;
+    let gone = voters.iter().chain(learners).filter(|node| !present.contains(node) && **node != own);
+    let new = present.iter().filter(|node| !voters.contains(node) && !learners.contains(node));
+    let mut promote: Vec<NodeId> = wanted.iter().filter(|node| !voters.contains(node)).copied().collect();
+    if wanted.len().is_multiple_of(2) {
+        promote.pop();
+    }
+    promote.retain(|node| learners.contains(node));
+    let mut changes: Vec<Change> = gone.map(|node| Change::Remove(*node)).collect();
+    changes.extend(new.map(|node| Change::AddLearner(*node)));
+    changes.extend(promote.into_iter().map(Change::Promote));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Applies changes until there are no more.
+    fn settle(members: &mut Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Some(change) = wanted_changes(1, members, present, wanted).first().copied() {
+            let node = change.node();
+            members.voters.retain(|voter| *voter != node);
+            members.learners.retain(|learner| *learner != node);
+            match change {
+                Change::AddLearner(_) => members.learners.push(node),
+                Change::Promote(_) => members.voters.push(node),
+                Change::Remove(_) => {}
+            }
+            changes.push(change);
+            assert!(changes.len() < 30, "{changes:?}");
+        }
+        changes
+    }
+
+    #[test]
+    fn three_hosts_vote_and_a_lost_voter_is_replaced() {
+        let mut members = Members { voters: vec![1], learners: Vec::new() };
+        settle(&mut members, &[1, 2, 3, 4], &[1, 2, 3]);
+        assert_eq!((&members.voters[..], &members.learners[..]), (&[1, 2, 3][..], &[4][..]));
+        let changes = settle(&mut members, &[1, 3, 4], &[1, 3, 4]);
+        assert_eq!(changes, [Change::Remove(2), Change::Promote(4)]);
+    }
+
+    #[test]
+    fn of_two_hosts_one_votes() {
+        let mut members = Members { voters: vec![1], learners: Vec::new() };
+        assert_eq!(settle(&mut members, &[1, 2], &[1, 2]), [Change::AddLearner(2)]);
+        assert_eq!(settle(&mut members, &[1, 2, 3], &[1, 2, 3]).len(), 3);
+        assert_eq!(members.voters, [1, 2, 3]);
+        assert_eq!(settle(&mut members, &[1, 3], &[1, 3]), [Change::Remove(2)]);
+        assert_eq!(members.voters, [1, 3]);
+    }
+
+    #[test]
+    fn a_host_is_silent_only_while_somebody_listens() {
+        let mut office = Office::new();
+        let silent = |office: &mut Office, now| office.silent([2, 3].into_iter(), 100, now);
+        assert!(silent(&mut office, 1_000).is_empty());
+        office.heard(2, 1, 1_050);
+        office.heard(9, 1, 1_050);
+        assert_eq!(silent(&mut office, 1_101), [3]);
+        office.losing.insert(7, 3);
+        assert!(silent(&mut office, 1_102).is_empty());
+        office.proposed(7);
+        assert_eq!(silent(&mut office, 1_151), [2, 3]);
+        office.listen_anew();
+        assert!(silent(&mut office, 5_000).is_empty());
+    }
+}

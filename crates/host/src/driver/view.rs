@@ -1,0 +1,117 @@
+//! What the driver has seen of the state: when it changes, tables are carried out, connections are made, and
+//! the operator gets a log line.
+
+use super::Driver;
+use crate::copies::Order;
+use crate::end::Ended;
+use sherman_consensus::{Members, NodeId};
+use sherman_fabric::group::HostInfo;
+use sherman_replica::VolumeTable;
+use std::sync::Arc;
+
+/// The newest state that was seen.
+#[derive(Debug)]
+pub(super) struct View {
+    /// The last command that it contains.
+    applied: u64,
+    pub(super) hosts: Vec<HostInfo>,
+    table: Option<Arc<VolumeTable>>,
+    pub(super) members: Members,
+    pub(super) leader: Option<NodeId>,
+}
+
+impl View {
+    /// The view of a host that knows only the hosts that were there when it registered.
+    pub(super) fn new(hosts: Vec<HostInfo>) -> Self {
+        Self { applied: 0, hosts, table: None, members: Members::default(), leader: None }
+    }
+
+    /// The number of a node's host.
+    pub(super) fn host_of(&self, node: NodeId) -> Option<u16> {
+        self.hosts.iter().find(|host| host.node == node).map(|host| host.number)
+    }
+}
+
+impl Driver {
+    /// Looks at the state, if it has changed.
+    pub(super) fn look(&mut self) {
+        let status = self.parts.group.status();
+        if status.applied == self.view.applied {
+            return;
+        }
+        self.view.applied = status.applied;
+        self.view.members = status.members;
+        let Some(state) = self.parts.group.state().state() else { return };
+        let is_same = state.hosts().iter().map(|host| &host.info).eq(self.view.hosts.iter());
+        let hosts = if is_same { None } else { Some(state.host_infos()) };
+        let table = Arc::clone(state.table());
+        if let Some(hosts) = hosts {
+            log_hosts(&self.view.hosts, &hosts);
+            self.view.hosts = hosts;
+            self.note_hosts();
+        }
+        self.note_table(table);
+    }
+
+    /// Takes another list of hosts.
+    pub(super) fn note_hosts(&mut self) {
+        let own = self.parts.own;
+        self.parts.peers.update(&self.view.hosts);
+        let others = self.view.hosts.iter().filter(|host| host.up && host.number != own.host);
+        self.parts.directory.set_hosts(others.map(|host| host.address.clone()).collect());
+        let is_lost =
+            |host: &HostInfo| host.number == own.host && !(host.up && host.incarnation == own.incarnation);
+        if self.view.hosts.iter().any(is_lost) {
+            self.parts.end.set(Ended::Lost { host: own.host });
+        }
+        // The leader may have been a host whose address was not known.
+        self.note_leader(self.view.leader);
+    }
+
+    /// Takes another leader.
+    pub(super) fn note_leader(&mut self, leader: Option<NodeId>) {
+        self.view.leader = leader;
+        let leads = leader.is_some_and(|leader| self.view.host_of(leader) == Some(self.parts.own.host));
+        self.parts.directory.set_leader(self.leader_address(), leads);
+    }
+
+    fn note_table(&mut self, table: Arc<VolumeTable>) {
+        if self.view.table.as_ref().is_some_and(|seen| *seen == table) || table.volumes().is_empty() {
+            return;
+        }
+        log_table(self.view.table.as_deref(), &table);
+        self.parts.orders.put(Order { table: Arc::clone(&table), hosts: self.view.hosts.clone() });
+        self.view.table = Some(table);
+    }
+}
+
+fn log_hosts(before: &[HostInfo], now: &[HostInfo]) {
+    for host in now {
+        let was = before.iter().find(|was| was.number == host.number);
+        let HostInfo { number, address, .. } = host;
+        match was {
+            None if host.up => tracing::info!(host = number, address, "a host registered"),
+            Some(was) if was.up && !host.up => {
+                tracing::warn!(host = number, address, "a host was declared lost")
+            }
+            _ => {}
+        }
+    }
+}
+
+fn log_table(before: Option<&VolumeTable>, table: &VolumeTable) {
+    let (epoch, volumes) = (table.epoch(), table.volumes().len());
+    match before {
+        None => tracing::info!(epoch, volumes, "the cluster has its volumes"),
+        Some(before) if before.epoch() != epoch => {
+            let closed = table.volumes().iter().filter(|entry| !entry.open).count();
+            let lost = table.volumes().iter().filter(|entry| entry.primary.is_none()).count();
+            if lost > 0 {
+                tracing::error!(epoch, lost, "volumes have lost their last copy");
+            }
+            tracing::warn!(epoch, closed, "the cluster has a new table of volumes");
+        }
+        Some(_) if table.all_open() => tracing::info!(epoch, "all volumes are open"),
+        Some(_) => tracing::info!(epoch, "volumes were opened"),
+    }
+}

@@ -1,0 +1,322 @@
+//! Starts and ends a host.
+//!
+//! The order of a start: the sockets listen, so that the host knows its address. It refuses everybody. Then
+//! it registers: in its own group, or at the leader of another one. Then its threads start, and the sockets
+//! serve.
+
+use crate::address::advertised;
+use crate::alive::Alive;
+use crate::clock;
+use crate::copies::Copies;
+use crate::driver::{Driver, Log, Parts};
+use crate::end::{End, Ended};
+use crate::error::HostError;
+use crate::join::Applicant;
+use crate::machine::Machine;
+use crate::options::{HostCluster, HostOptions, MOST_HOSTS};
+use crate::peers::Peers;
+use crate::plane::{Identity, Plane};
+use sherman_consensus::{Group, NodeId, Settings, Start};
+use sherman_control::plane::ControlPlane;
+use sherman_fabric::group::{HostOffer, Registration};
+use sherman_fabric::{Response, ServerStats};
+use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
+use sherman_soft_nic::server::{
+    Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
+};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The longest and the shortest tick of the group, and how many a host may be silent for.
+const LONGEST_TICK: Duration = Duration::from_millis(25);
+const SHORTEST_TICK: Duration = Duration::from_millis(5);
+const TICKS_OF_SILENCE: u32 = 12;
+/// How often a host says that it is alive, while it may be silent.
+const SIGNS: u32 = 5;
+/// The shortest and the longest time for a connection or an answer between hosts.
+const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
+const LONGEST_ANSWER: Duration = Duration::from_secs(2);
+
+/// A running host. Dropping it stops it.
+#[derive(Debug)]
+pub struct RunningHost {
+    server: Option<RunningServer>,
+    handle: HostHandle,
+    registration: Registration,
+    settings: ClusterSettings,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A handle to a host, for other threads.
+#[derive(Clone, Debug)]
+pub struct HostHandle {
+    plane: Arc<Plane>,
+    end: Arc<End>,
+    server: ServerHandle,
+}
+
+/// A host's place in its cluster.
+struct Place {
+    registration: Registration,
+    settings: ClusterSettings,
+    machine: Machine,
+    start: Start,
+}
+
+impl RunningHost {
+    /// Starts a host, and returns when it has its place in the cluster.
+    ///
+    /// # Errors
+    /// [`HostError`]. A host that was registered before the error is lost soon after.
+    pub fn start(options: HostOptions) -> Result<Self, HostError> {
+        // Checked before anything listens, as far as that is possible.
+        advertised(options.advertise.as_deref(), &options.listen).or_else(unless_listens_nowhere)?;
+        let log = Log::new(options.log.as_deref())?;
+        let (plane, inputs) = Plane::new();
+        let plane = Arc::new(plane);
+        let server = serve(&options, &plane)?;
+        let address = advertised(options.advertise.as_deref(), server.addresses())?;
+        let offer =
+            HostOffer { address, memory_bytes: options.memory_bytes, boot: server.boot(), cluster: 0 };
+        let place = find_place(&options, offer)?;
+        let Place { registration, settings, machine, start } = place;
+        let own = Identity {
+            cluster: registration.cluster,
+            host: registration.host,
+            incarnation: registration.incarnation,
+        };
+        let lease_nanos = settings.format.lease_nanos;
+        let detect = options.detect(lease_nanos);
+        let group =
+            Group::open(group_settings(registration.node, detect)?, machine, None, start, clock::now())?;
+        let handle = HostHandle { plane: Arc::clone(&plane), end: Arc::default(), server: server.handle() };
+        let patience = detect.clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
+        let hosts = registration.hosts.clone();
+        let mut host = Self { server: Some(server), handle, registration, settings, threads: Vec::new() };
+        let (end, orders, directory) = (Arc::clone(&host.handle.end), Arc::default(), Arc::default());
+        let parts = Parts {
+            own,
+            group,
+            log,
+            inputs,
+            peers: Peers::new(own, options.secret.clone(), patience),
+            directory: Arc::clone(&directory),
+            orders: Arc::clone(&orders),
+            end: Arc::clone(&end),
+            server: host.handle.server.clone(),
+            hosts,
+            detect,
+            lease: Duration::from_nanos(lease_nanos),
+        };
+        // From here on the driver ends the other threads, whatever happens.
+        let driver = Driver::new(parts);
+        let copies = Copies::new(
+            own,
+            settings,
+            Arc::clone(&plane),
+            host.handle.server.clone(),
+            (options.secret.clone(), patience),
+        );
+        let until = Arc::clone(&end);
+        host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
+        let alive = Alive {
+            own,
+            secret: options.secret,
+            every: detect / SIGNS,
+            patience: patience / 2,
+            directory,
+            end,
+        };
+        host.spawn("sherman-alive", move || alive.run())?;
+        plane.open(own);
+        host.spawn("sherman-group", move || driver.run())?;
+        tracing::info!(
+            host = own.host,
+            incarnation = own.incarnation,
+            cluster = format!("{:016x}", own.cluster),
+            "this process is a host of the cluster"
+        );
+        Ok(host)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), HostError> {
+        let thread = Builder::new().name(name.to_owned()).spawn(run).map_err(HostError::System)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Its number in the cluster.
+    pub fn number(&self) -> u16 {
+        self.registration.host
+    }
+
+    /// The cluster's identity.
+    pub fn cluster(&self) -> u64 {
+        self.registration.cluster
+    }
+
+    /// The cluster's settings.
+    pub fn settings(&self) -> &ClusterSettings {
+        &self.settings
+    }
+
+    /// The epoch of the newest table that it has carried out; 0 before the first one.
+    pub fn epoch(&self) -> u64 {
+        self.handle.plane.epoch()
+    }
+
+    /// The addresses that it listens on, with the actual ports.
+    pub fn addresses(&self) -> &[Listen] {
+        self.server.as_ref().map_or(&[], RunningServer::addresses)
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> HostHandle {
+        self.handle.clone()
+    }
+
+    /// Tells the host to stop, and does not wait.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Waits for the host to end: because it was [stopped](Self::stop), or because it cannot go on. Returns
+    /// the reason.
+    ///
+    /// # Errors
+    /// If a thread of the memory server has failed.
+    pub fn join(mut self) -> Result<Ended, ServeError> {
+        let why = self.handle.wait();
+        self.close()?;
+        Ok(why)
+    }
+
+    fn close(&mut self) -> Result<(), ServeError> {
+        for thread in self.threads.drain(..) {
+            // A panic has already printed its own message, and has ended the host.
+            let _ = thread.join();
+        }
+        match self.server.take() {
+            Some(server) => {
+                server.stop();
+                server.join()
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for RunningHost {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = self.close();
+    }
+}
+
+impl HostHandle {
+    /// Tells the host to stop, and does not wait.
+    pub fn stop(&self) {
+        self.end.set(Ended::Stopped);
+        self.plane.end();
+    }
+
+    /// Waits until the host ends, and returns why.
+    pub fn wait(&self) -> Ended {
+        self.end.wait()
+    }
+
+    /// Why the host has ended, if it has.
+    pub fn ended(&self) -> Option<Ended> {
+        self.end.why()
+    }
+
+    /// The counters of its memory server.
+    pub fn stats(&self) -> ServerStats {
+        self.server.stats()
+    }
+}
+
+/// A port that the system chooses is known later, and so is the address.
+fn unless_listens_nowhere(error: HostError) -> Result<String, HostError> {
+    match error {
+        HostError::BadAddress { ref address } if !address.is_empty() => Err(error),
+        HostError::Unspecified { ref listen } if !listen.ends_with(":0") => Err(error),
+        _ => Ok(String::new()),
+    }
+}
+
+fn serve(options: &HostOptions, plane: &Arc<Plane>) -> Result<RunningServer, HostError> {
+    let plane = Arc::clone(plane) as Arc<dyn ControlPlane>;
+    let mut server = ServerOptions::with_plane(plane, options.listen.clone());
+    (server.secret, server.insecure) = (options.secret.clone(), options.insecure);
+    server.limits = options.limits.clone();
+    server.shards = options.shards.unwrap_or(server.shards);
+    Ok(SoftNicServer::start(server)?)
+}
+
+fn find_place(options: &HostOptions, offer: HostOffer) -> Result<Place, HostError> {
+    match &options.cluster {
+        HostCluster::New(settings) => found(settings, &offer),
+        HostCluster::Join { seeds, cluster } => {
+            let offer = HostOffer { cluster: *cluster, ..offer };
+            let (secret, patience) = (options.secret.as_ref(), options.patience);
+            let registration = Applicant { seeds, secret, offer, patience }.register()?;
+            let settings = ClusterSettings::decode(&registration.settings)
+                .ok_or(HostError::Answer { what: "the settings make no sense" })?;
+            Ok(Place { registration, settings, machine: Machine::default(), start: Start::Join })
+        }
+    }
+}
+
+/// Makes a cluster, and registers its first host.
+fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostError> {
+    if settings.hosts > MOST_HOSTS {
+        return Err(HostError::TooManyHosts { asked: settings.hosts });
+    }
+    let cluster = getrandom::u64().map_err(HostError::NoRandomness)?.max(1);
+    let mut state = ClusterState::new(cluster, *settings).map_err(HostError::Settings)?;
+    if offer.memory_bytes < settings.bytes_per_host() {
+        return Err(HostError::TooLittleMemory { offered: offer.memory_bytes });
+    }
+    let register = Command::Register { now: 0, offer: offer.clone() };
+    match state.apply(&register).map_err(HostError::Refused)? {
+        Response::Registered(registration) => Ok(Place {
+            registration: *registration,
+            settings: *settings,
+            machine: Machine::new(state),
+            start: Start::NewGroup,
+        }),
+        _ => Err(HostError::Answer { what: "it is no registration" }),
+    }
+}
+
+/// The settings of a node. Elections take about as long as a host may be silent.
+fn group_settings(node: NodeId, detect: Duration) -> Result<Settings, HostError> {
+    let seed = getrandom::u64().map_err(HostError::NoRandomness)?;
+    let tick = (detect / TICKS_OF_SILENCE).clamp(SHORTEST_TICK, LONGEST_TICK);
+    Ok(Settings { tick: tick.as_nanos() as u64, ..Settings::new(node, seed) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elections_are_as_quick_as_silence_is_noticed() {
+        let tick = |millis| group_settings(1, Duration::from_millis(millis)).unwrap().tick;
+        assert_eq!([tick(12), tick(120), tick(60_000)], [5_000_000, 10_000_000, 25_000_000]);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_is_refused_before_anything_listens() {
+        let tcp = |text: &str| vec![Listen::Tcp(text.to_owned())];
+        let check = |listen: &[Listen], advertise: Option<&str>| {
+            advertised(advertise, listen).or_else(unless_listens_nowhere)
+        };
+        assert!(check(&tcp("127.0.0.1:0"), None).is_ok());
+        assert!(check(&[], None).is_ok(), "the server itself refuses this");
+        assert!(check(&tcp("0.0.0.0:7000"), None).is_err());
+        assert!(check(&tcp("127.0.0.1:0"), Some("nonsense")).is_err());
+    }
+}

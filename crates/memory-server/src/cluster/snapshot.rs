@@ -1,0 +1,140 @@
+//! The whole state as bytes.
+//!
+//! ```text
+//!  | magic "SHRMGRP\0" | cluster, now, began, base, former_until  u64 each |
+//!  | settings | table | control state |                                  each: length u64, bytes
+//!  | registered  u16 | hosts  u16 | each: number u16, up u8, boot u64, memory u64, length u64, address |
+//!  | holders  u32 | each: id u16, epoch u64, until u64 |
+//! ```
+
+use super::bytes::{Put, Reader};
+use super::hosts::{Host, Hosts};
+use super::identities::{Holder, Identities};
+use super::memory::ControlMemory;
+use super::{Clock, ClusterSettings, ClusterState};
+use crate::Control;
+use sherman_fabric::ComputeId;
+use sherman_fabric::group::HostInfo;
+use sherman_layout::{ControlGeometry, MemberState};
+use sherman_replica::VolumeTable;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SHRMGRP\0");
+
+impl ClusterState {
+    /// The whole state as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Clock { now, began, base } = self.clock;
+        let words = [MAGIC, self.cluster(), now, began, base, self.identities.former_until()];
+        words.iter().for_each(|&word| out.put_u64(word));
+        out.put_block(&self.settings.encode());
+        out.put_block(&self.table.encode());
+        out.put_block(&self.control.snapshot(&self.memory));
+        out.put_u16(self.hosts.registered());
+        out.put_u16(self.hosts.all().len() as u16);
+        for Host { info, boot } in self.hosts.all() {
+            out.put_u16(info.number);
+            out.put_u8(info.up.into());
+            out.put_u64(*boot);
+            out.put_u64(info.memory_bytes);
+            out.put_block(info.address.as_bytes());
+        }
+        out.put_u32(self.identities.holders().len() as u32);
+        for (client, Holder { epoch, until }) in self.identities.holders() {
+            out.put_u16(client.0);
+            out.put_u64(*epoch);
+            out.put_u64(*until);
+        }
+        out
+    }
+
+    /// The state in a snapshot; `None` if the bytes are not exactly that of a legal state.
+    pub fn restore(snapshot: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(snapshot);
+        let [magic, cluster, now, began, base, former_until] = reader.several(Reader::u64)?;
+        if magic != MAGIC {
+            return None;
+        }
+        let settings = ClusterSettings::decode(reader.block()?)?;
+        let geometry = ControlGeometry::plan(&settings.check(cluster).ok()?);
+        let table = VolumeTable::decode(reader.block()?).ok()?;
+        let memory = ControlMemory::new(settings.control_bytes());
+        let control = Control::restore(&memory, reader.block()?)?;
+        let hosts = read_hosts(&mut reader)?;
+        let identities = read_identities(&mut reader, former_until)?;
+        reader.end()?;
+        if control.cluster() != cluster || *control.geometry() != geometry || base > now {
+            return None;
+        }
+        let clock = Clock { now, began, base };
+        let table = Arc::new(table);
+        let state = Self { settings, control, memory, clock, hosts, table, identities, reaped: Vec::new() };
+        state.is_legal().then_some(state)
+    }
+
+    /// Whether the parts of the state fit together.
+    fn is_legal(&self) -> bool {
+        let volumes = self.table.volumes();
+        let formed = self.is_formed();
+        let expected = if formed { usize::from(self.settings.volumes) } else { 0 };
+        // Copies on hosts that were lost long ago keep their numbers.
+        let of_registered = self.table.sites().iter().all(|site| site.host < self.hosts.registered());
+        let present = |copy: u16| {
+            let site = self.table.sites().get(usize::from(copy));
+            site.zip(site.and_then(|site| self.hosts.get(site.host)))
+                .is_some_and(|(site, host)| host.info.up && host.info.incarnation == site.incarnation)
+        };
+        let named = volumes.iter().flat_map(|entry| entry.copies()).all(|(_, copy)| present(copy));
+        let epoch = self.table.epoch();
+        let holders = self.identities.holders();
+        let known = |id: u32| {
+            let client = ComputeId(id as u16);
+            let free = self.control.member(client).state == MemberState::Free;
+            free || holders.contains_key(&client)
+        };
+        volumes.len() == expected
+            && formed == (epoch > 0)
+            && of_registered
+            && named
+            && holders.values().all(|holder| (1..=epoch).contains(&holder.epoch))
+            && holders.keys().all(|&client| self.control.geometry().is_client(client))
+            && (1..=self.control.geometry().member_capacity).all(known)
+    }
+}
+
+fn read_hosts(reader: &mut Reader<'_>) -> Option<Hosts> {
+    let (registered, count) = (reader.u16()?, reader.u16()?);
+    let mut hosts = Vec::new();
+    for _ in 0..count {
+        let (number, up) = (reader.u16()?, reader.flag()?);
+        let (boot, memory_bytes) = (reader.u64()?, reader.u64()?);
+        let info = HostInfo {
+            number,
+            incarnation: u32::from(number) + 1,
+            node: u64::from(number) + 1,
+            address: std::str::from_utf8(reader.block()?).ok()?.to_owned(),
+            up,
+            voter: false,
+            memory_bytes,
+        };
+        hosts.push(Host { info, boot });
+    }
+    Hosts::new(registered, hosts)
+}
+
+fn read_identities(reader: &mut Reader<'_>, former_until: u64) -> Option<Identities> {
+    let count = reader.u32()?;
+    let mut holders = BTreeMap::new();
+    for _ in 0..count {
+        let client = ComputeId(reader.u16()?);
+        let holder = Holder { epoch: reader.u64()?, until: reader.u64()? };
+        // Ids ascend, so that every state has one snapshot.
+        if holders.last_key_value().is_some_and(|(last, _)| *last >= client) {
+            return None;
+        }
+        holders.insert(client, holder);
+    }
+    Some(Identities::new(holders, former_until))
+}

@@ -1,0 +1,267 @@
+//! Random commands: two instances agree, snapshots lose nothing, and a model of what clients believe holds.
+
+use super::*;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+
+/// An identity as its client has it.
+#[derive(Clone, Copy, Debug)]
+struct Believer {
+    client: ComputeId,
+    incarnation: u32,
+    epoch: u64,
+    /// Until when it counts on its lease, by the state's clock.
+    until: u64,
+    /// Whether it has ended itself.
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: u64,
+    boots: u64,
+    next: Option<Command>,
+    /// The ids that keep volumes closed.
+    targets: Vec<ComputeId>,
+    believers: Vec<Believer>,
+    answers: BTreeMap<&'static str, u64>,
+}
+
+impl Model {
+    fn somebody(&self, rng: &mut Rng) -> (ComputeId, u32) {
+        let recent = self.believers.len().saturating_sub(12);
+        match rng.choice(&self.believers[recent..]) {
+            Some(believer) if rng.u32(..8) > 0 => (believer.client, believer.incarnation),
+            _ => (ComputeId(rng.u16(..20)), rng.u32(..3)),
+        }
+    }
+
+    fn request(&self, rng: &mut Rng) -> Request {
+        let (client, incarnation) = self.somebody(rng);
+        let spec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
+        match rng.u32(..24) {
+            0..=5 => Request::Renew,
+            6 | 7 => Request::Activate,
+            8 => Request::Leave,
+            9 => Request::Depart,
+            10..=13 => Request::Suspect { client },
+            14 | 15 => Request::Succeed { client, incarnation },
+            16 | 17 => Request::FreeId { client },
+            18 => Request::Relieve { client },
+            19 => Request::Condemn { client },
+            20 => Request::Short,
+            21 => Request::CreateTree { name: format!("t{}", rng.u32(..6)), spec, types: None },
+            22 => rng.choice([Request::ListTrees, Request::Volumes, Request::RedoArea]).unwrap(),
+            _ if rng.u32(..6) == 0 => Request::DeclareLost { server: rng.u16(..60) },
+            _ => Request::Servers,
+        }
+    }
+
+    fn command(&mut self, rng: &mut Rng) -> Command {
+        if let Some(next) = self.next.take().filter(|_| rng.u32(..4) > 0) {
+            return next;
+        }
+        self.now += rng.u64(..LEASE / 8);
+        let now = if rng.u32(..20) == 0 { self.now / 2 } else { self.now };
+        match rng.u32(..64) {
+            0 => {
+                self.now = rng.u64(..1 << 40);
+                Command::Lead { now: self.now }
+            }
+            1..=3 => {
+                self.boots += 1;
+                let boot = 1 + rng.u64(..self.boots);
+                let address = format!("unix:/{}", rng.u32(..12));
+                Command::Register { now, offer: HostOffer { address, boot, ..offer(boot) } }
+            }
+            4 => {
+                let most = [8, 60][rng.usize(..2)];
+                let host = rng.u16(..most);
+                let incarnation = if rng.bool() { u32::from(host) + 1 } else { rng.u32(..60) };
+                Command::HostLost { now, host, incarnation }
+            }
+            5..=14 => Command::Join { now },
+            15..=20 => Command::Tick { now },
+            24..=31 if !self.targets.is_empty() => {
+                // The youngest member recovers somebody who keeps volumes closed.
+                let (client, incarnation) =
+                    self.believers.last().map_or((ComputeId(1), 1), |last| (last.client, last.incarnation));
+                let dead = self.targets[rng.usize(..self.targets.len())];
+                let request = Request::FreeId { client: dead };
+                self.next = Some(Command::Ask { now, client, incarnation, request });
+                Command::Ask { now, client, incarnation, request: Request::Suspect { client: dead } }
+            }
+            21..=23 => Command::Operate { now, request: self.request(rng) },
+            _ => {
+                let (client, incarnation) = self.somebody(rng);
+                let request = self.request(rng);
+                // Recoverers usually end what they begin.
+                if let Request::Suspect { client: dead } | Request::Succeed { client: dead, .. } = request {
+                    let request = Request::FreeId { client: dead };
+                    self.next = Some(Command::Ask { now, client, incarnation, request });
+                }
+                Command::Ask { now, client, incarnation, request }
+            }
+        }
+    }
+
+    /// What clients learn from an answer.
+    fn learn(&mut self, command: &Command, answer: &Result<Response, FabricError>, state: &ClusterState) {
+        let until = state.now() + LEASE;
+        match (command, answer) {
+            (_, Ok(Response::Admitted(admission))) => {
+                assert_eq!(admission.table, state.table().encode());
+                self.believers.push(Believer {
+                    client: admission.client,
+                    incarnation: admission.incarnation,
+                    epoch: state.table().epoch(),
+                    until,
+                    ended: false,
+                });
+            }
+            (Command::Ask { client, incarnation, request, .. }, Ok(_)) => {
+                let who = |believer: &&mut Believer| (believer.client, believer.incarnation);
+                let asker = (*client, *incarnation);
+                let believer = self.believers.iter_mut().find(|believer| who(believer) == asker);
+                let believer = believer.expect("only an id that was issued gets answers");
+                let former = matches!(request, Request::DeclareLost { .. });
+                assert!(former || believer.epoch == state.table().epoch(), "E1: {command:?}");
+                match request {
+                    Request::Renew => believer.until = until,
+                    Request::Leave | Request::Depart => believer.ended = true,
+                    Request::Succeed { client, incarnation } => {
+                        let former = (*client, *incarnation);
+                        let former = self.believers.iter_mut().find(|believer| who(believer) == former);
+                        former.into_iter().for_each(|former| former.ended = true);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        let held = state.leftovers().filter(|leftover| state.needs_tick() && leftover.held);
+        self.targets = held.map(|leftover| leftover.client).collect();
+        let answered = match answer {
+            Ok(_) => "done",
+            Err(FabricError::EpochEnded { .. }) => "ended",
+            Err(FabricError::Fenced { .. }) => "fenced",
+            Err(_) => "refused",
+        };
+        *self.answers.entry(answered).or_default() += 1;
+    }
+
+    /// E6, L2: what must hold when volumes open.
+    fn check_opening(&self, before: &VolumeTable, state: &ClusterState) {
+        let table = state.table();
+        assert!(table.epoch() >= before.epoch());
+        assert!(table.sites().starts_with(before.sites()), "copies keep their numbers");
+        let opened =
+            |(was, is): (&sherman_replica::VolumeEntry, &sherman_replica::VolumeEntry)| !was.open && is.open;
+        if before.epoch() == 0 || !before.volumes().iter().zip(table.volumes()).any(opened) {
+            return;
+        }
+        for believer in self.believers.iter().filter(|believer| believer.epoch < table.epoch()) {
+            assert!(believer.ended || believer.until <= state.now(), "{believer:?} counts on its lease");
+            let entry = state.member(believer.client);
+            let gone = entry.state == MemberState::Free || entry.incarnation != believer.incarnation;
+            assert!(gone, "{believer:?} is not recovered");
+        }
+    }
+}
+
+fn state_for(seed: u64) -> ClusterState {
+    let volumes = [1, 2, 5][seed as usize % 3];
+    let hosts = [1, 2, 4, 6][seed as usize / 2 % 4];
+    let replicas = 1 + u8::from(!seed.is_multiple_of(5));
+    let settings = ClusterSettings { volumes, hosts, replicas, ..settings() };
+    let mut state = ClusterState::new(CLUSTER, settings).unwrap();
+    // Half of the clusters are formed from the start.
+    (0..hosts)
+        .filter(|_| seed % 2 == 0)
+        .for_each(|host| drop(state.register_host(1 << 40 | u64::from(host))));
+    state
+}
+
+#[test]
+fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
+    let mut answers = BTreeMap::new();
+    let mut openings = 0;
+    for seed in 0..120 {
+        let mut rng = Rng::with_seed(seed);
+        let (mut state, mut other) = (state_for(seed), state_for(seed));
+        let mut model = Model::default();
+        for step in 0..400 {
+            let command = model.command(&mut rng);
+            let before = Arc::clone(state.table());
+            let (old, was_closed) = (state.now(), state.needs_tick());
+            let answer = state.apply(&command);
+            assert_eq!(other.apply(&command), answer, "{command:?}");
+            assert_eq!(state.reaped(), other.reaped());
+            assert!(state.now() >= old);
+            model.learn(&command, &answer, &state);
+            model.check_opening(&before, &state);
+            openings +=
+                u64::from(was_closed && !state.needs_tick() && before.epoch() == state.table().epoch());
+            if rng.u32(..40) == 0 {
+                let snapshot = state.snapshot();
+                assert_eq!(other.snapshot(), snapshot, "seed {seed}, step {step}");
+                other = ClusterState::restore(&snapshot).expect("a state's own snapshot");
+                assert_eq!(other.snapshot(), snapshot);
+                assert_eq!((other.hosts(), other.table()), (state.hosts(), state.table()));
+            }
+        }
+        model.answers.into_iter().for_each(|(name, count)| *answers.entry(name).or_insert(0) += count);
+    }
+    println!("{answers:?}, {openings} openings");
+    assert!(openings > 50, "volumes closed and opened {openings} times");
+    assert!(answers.len() == 4 && answers.values().all(|&count| count > 500), "{answers:?}");
+}
+
+/// A state with some of everything.
+fn rich() -> ClusterState {
+    let mut rng = Rng::with_seed(7);
+    let mut state = formed();
+    let mut model = Model { boots: 3, ..Model::default() };
+    for _ in 0..80 {
+        let command = model.command(&mut rng);
+        let lossy = matches!(command, Command::HostLost { .. });
+        let answer = if lossy { continue } else { state.apply(&command) };
+        model.learn(&command, &answer, &state);
+    }
+    state.lose(model.now, 1);
+    state
+}
+
+#[test]
+fn a_cut_snapshot_is_refused() {
+    let bytes = rich().snapshot();
+    assert!(ClusterState::restore(&bytes).is_some());
+    for len in (0..bytes.len()).rev().step_by(3) {
+        assert!(ClusterState::restore(&bytes[..len]).is_none(), "{len} of {}", bytes.len());
+    }
+    assert!(ClusterState::restore(&[&bytes[..], &[0]].concat()).is_none());
+}
+
+#[test]
+fn a_changed_snapshot_is_refused_or_gives_a_state_that_works() {
+    let bytes = rich().snapshot();
+    let mut rng = Rng::with_seed(1);
+    let (mut refused, mut taken) = (0, 0);
+    for at in 0..bytes.len() {
+        let mut other = bytes.clone();
+        other[at] ^= 1 << rng.u32(..8);
+        let Some(mut state) = ClusterState::restore(&other) else {
+            refused += 1;
+            continue;
+        };
+        taken += 1;
+        let mut model = Model { boots: 50, ..Model::default() };
+        for _ in 0..10 {
+            let _ = state.apply(&model.command(&mut rng));
+        }
+        let again = state.snapshot();
+        assert_eq!(ClusterState::restore(&again).map(|state| state.snapshot()), Some(again), "byte {at}");
+    }
+    println!("{refused} refused, {taken} taken of {}", bytes.len());
+    assert!(refused > 100 && taken > 100);
+}

@@ -1,0 +1,100 @@
+//! The table of volumes: the first plan, the loss of a host, and opening.
+
+use super::{ClusterSettings, ClusterState};
+use sherman_fabric::group::HostInfo;
+use sherman_replica::{CopySite, TableError, VolumeEntry, VolumeTable};
+use std::sync::Arc;
+
+/// The epoch of the first table that has volumes.
+const FIRST_EPOCH: u64 = 1;
+
+/// Places the volumes evenly. Copy `v` is the primary of volume `v`, and copy `volumes + v` its backup. The
+/// backups of the primaries of one host lie on different hosts, so that its load spreads when it is lost.
+pub(super) fn plan(settings: &ClusterSettings, hosts: &[&HostInfo]) -> Result<VolumeTable, TableError> {
+    let (volumes, count) = (usize::from(settings.volumes), hosts.len().max(1));
+    let copies = usize::from(settings.replicas).min(count);
+    let place = |copy: usize| {
+        let volume = copy % volumes;
+        if copy < volumes {
+            return volume % count;
+        }
+        match (volume + 1 + volume / count) % count {
+            own if own == volume % count => (own + 1) % count,
+            other => other,
+        }
+    };
+    let site = |copy| {
+        let host = hosts.get(place(copy)).copied();
+        host.map_or(CopySite::default(), |host| CopySite { host: host.number, incarnation: host.incarnation })
+    };
+    let entry = |volume: u16| VolumeEntry {
+        primary: Some(volume),
+        backup: (copies > 1).then_some(settings.volumes + volume),
+        joining: None,
+        open: true,
+    };
+    let entries = (0..settings.volumes).map(entry).collect();
+    VolumeTable::new(FIRST_EPOCH, (0..volumes * copies).map(site).collect(), entries)
+}
+
+impl ClusterState {
+    /// The host of a copy.
+    pub(super) fn host_of(&self, copy: u16) -> Option<u16> {
+        self.table.sites().get(usize::from(copy)).map(|site| site.host)
+    }
+
+    /// Places the volumes if there are none yet, and enough hosts.
+    pub(super) fn form(&mut self) {
+        let hosts = self.hosts.candidates();
+        if self.is_formed() || hosts.len() < usize::from(self.settings.hosts) {
+            return;
+        }
+        if let Ok(table) = plan(&self.settings, &hosts) {
+            self.table = Arc::new(table);
+        }
+    }
+
+    /// A volume of which no complete copy is left.
+    pub(super) fn volume_without_copies(&self) -> Option<u16> {
+        let volumes = (0..).zip(self.table.volumes());
+        volumes.filter(|(_, entry)| entry.primary.is_none()).map(|(volume, _)| volume).next()
+    }
+
+    /// E1, T4: the copies of a lost host leave the table in one epoch. Backups of its primaries take their
+    /// place, closed (E5).
+    pub(super) fn drop_copies_of(&mut self, host: u16) {
+        let lost = |copy: u16| self.host_of(copy) == Some(host);
+        let entries = self.table.volumes();
+        if !entries.iter().flat_map(VolumeEntry::copies).any(|(_, copy)| lost(copy)) {
+            return;
+        }
+        let keep = |copy: Option<u16>| copy.filter(|&copy| !lost(copy));
+        let after = |entry: &VolumeEntry| {
+            let [primary, backup, joining] = [entry.primary, entry.backup, entry.joining].map(keep);
+            match (primary, backup) {
+                (Some(_), _) => VolumeEntry { primary, backup, joining, open: entry.open },
+                (None, Some(_)) => VolumeEntry { primary: backup, backup: None, joining: None, open: false },
+                // T3: a copy that is not complete is never promoted.
+                (None, None) => VolumeEntry::default(),
+            }
+        };
+        let entries = entries.iter().map(after).collect();
+        self.set_table(self.table.epoch() + 1, entries);
+    }
+
+    /// E6: opens the volumes when no identity of an older epoch is left.
+    pub(super) fn open_if_settled(&mut self) {
+        if self.needs_tick() && self.leftovers().next().is_none() {
+            let open = |entry: &VolumeEntry| VolumeEntry { open: entry.primary.is_some(), ..*entry };
+            let entries = self.table.volumes().iter().map(open).collect();
+            self.set_table(self.table.epoch(), entries);
+        }
+    }
+
+    /// The number of a copy is never used for another one, so the sites stay.
+    fn set_table(&mut self, epoch: u64, entries: Vec<VolumeEntry>) {
+        if let Ok(table) = VolumeTable::new(epoch, self.table.sites().to_vec(), entries) {
+            self.table = Arc::new(table);
+        }
+    }
+}
