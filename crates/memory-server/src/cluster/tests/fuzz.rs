@@ -181,7 +181,7 @@ fn state_for(seed: u64) -> ClusterState {
     let mut state = ClusterState::new(CLUSTER, settings).unwrap();
     // Half of the clusters are formed from the start.
     (0..hosts)
-        .filter(|_| seed % 2 == 0)
+        .filter(|_| seed.is_multiple_of(2))
         .for_each(|host| drop(state.register_host(1 << 40 | u64::from(host))));
     state
 }
