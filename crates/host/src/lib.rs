@@ -35,10 +35,10 @@
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
-//! **Threads.** Besides the threads of the soft NIC a host has
-//! `sherman-group` (the driver), `sherman-copies`, `sherman-alive`, and one `sherman-peer` for each
-//! other host. No thread waits for the lock of another one for longer than a few instructions. Queues between them are bounded. A full queue drops messages of the
-//! group, which the group repeats, and refuses requests, which clients repeat.
+//! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver), and
+//! `sherman-copies`, `sherman-alive`, and one `sherman-peer` for each other host. No thread waits for the lock
+//! of another one for longer than a few instructions. Queues between them are bounded. A full queue drops
+//! messages of the group, which the group repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
 //!
