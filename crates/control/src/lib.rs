@@ -31,6 +31,6 @@ pub mod wire;
 pub use auth::{Secret, SecretError};
 #[cfg(target_os = "linux")]
 pub use client::{
-    Address, AdminError, Attachment, ConnectError, ControlEndpoint, ControlFabric, JoinError, JoinOptions,
-    Lists, NoLists, Operator,
+    Address, AdminError, Attachment, ConnectError, ControlEndpoint, ControlFabric, CopyPlan, JoinError,
+    JoinOptions, Lists, NoLists, Operator,
 };

@@ -67,8 +67,11 @@ pub use session::{Gate, Session, Turn};
 use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
 use crate::server::{self, Server};
-use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen};
-use sherman_layout::{ControlGeometry, FormatError, FormatOptions, MemberEntry, MemberState, Superblock};
+use sherman_fabric::group::Store;
+use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Seen, Space};
+use sherman_layout::{
+    ClientWord, ControlGeometry, FormatError, FormatOptions, MemberEntry, MemberState, Superblock,
+};
 use sherman_memory_server::{Census, MemoryServer, OpenError};
 use std::time::Instant;
 
@@ -83,6 +86,19 @@ pub enum Asker<'s> {
     /// A member that leaves, after the drain of [`Session::leave`]. Accepted once, and never if it was
     /// fenced.
     Leaver(&'s Session),
+}
+
+impl<'s> Asker<'s> {
+    fn on_server(self) -> Result<server::Asker<'s>, FabricError> {
+        Ok(match self {
+            Self::Nobody => server::Asker::Nobody,
+            Self::Member(session) => server::Asker::Member(session.member(), session.flag()),
+            Self::Leaver(session) if session.member().may_go() => {
+                server::Asker::Leaver(session.member(), session.flag())
+            }
+            Self::Leaver(session) => return Err(FabricError::Fenced { client: session.client() }),
+        })
+    }
 }
 
 /// One memory server: its memory, and its CPU behind a lock.
@@ -172,15 +188,47 @@ impl Host {
         now: impl FnOnce() -> u64,
         then: impl FnOnce(&MemoryServer, Response) -> T,
     ) -> Result<T, FabricError> {
-        let asker = match asker {
-            Asker::Nobody => server::Asker::Nobody,
-            Asker::Member(session) => server::Asker::Member(session.member(), session.flag()),
-            Asker::Leaver(session) if session.member().may_go() => {
-                server::Asker::Leaver(session.member(), session.flag())
-            }
-            Asker::Leaver(session) => return Err(FabricError::Fenced { client: session.client() }),
-        };
-        self.server.handle(asker, request, now, then)
+        self.server.handle(asker.on_server()?, request, now, then)
+    }
+
+    /// As [`Host::handle`], for the primary of a volume with other copies. `then` also gets the stores that
+    /// the CPU has made to host memory. The other copies must make them in the same order, and before the
+    /// client gets the answer (T5).
+    pub fn handle_recorded<T>(
+        &self,
+        asker: Asker<'_>,
+        request: &Request,
+        then: impl FnOnce(&MemoryServer, Response, Vec<Store>) -> T,
+    ) -> Result<T, FabricError> {
+        self.server.handle_recorded(asker.on_server()?, request, then)
+    }
+
+    /// Makes the stores of the CPU of the primary. `then` is called under the lock, after the stores.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfBounds`] if a store is outside the memory. Then none was made.
+    pub fn make_stores<T>(&self, stores: &[Store], then: impl FnOnce() -> T) -> Result<T, FabricError> {
+        self.server.make_stores(stores, then)
+    }
+
+    /// Makes this copy the primary of its volume: its lanes are free (P4), and its CPU opens the memory.
+    ///
+    /// # Errors
+    /// If the memory is damaged.
+    pub fn promote(&self) -> Result<(), OpenError> {
+        let memory = self.memory();
+        let lock = &self.superblock.geometry.lock;
+        let zeros = vec![0; lock.table_bytes() as usize];
+        memory.store(lock.space, lock.offset, &zeros);
+        self.server.promote()
+    }
+
+    /// Whether the memory says that `client` is fenced here. Unlike the tables, it is up to date also where
+    /// this copy is no primary.
+    pub fn is_fenced_in_memory(&self, client: ComputeId) -> bool {
+        let geometry = &self.superblock.geometry;
+        let word = || self.memory().load_u64(Space::Host, geometry.client_entry(client));
+        geometry.is_client(client) && ClientWord::from_bits(word()).is_none_or(|word| word.fenced)
     }
 
     /// Lets the server's CPU answer an operator. An operator needs no membership.

@@ -64,6 +64,7 @@ pub mod host;
 mod journal;
 pub mod line;
 pub mod memory;
+mod mirror;
 mod on_chip;
 mod server;
 pub mod shared;

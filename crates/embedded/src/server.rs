@@ -5,6 +5,8 @@ use crate::control_memory::ControlMemory;
 use crate::copy::WORD;
 use crate::gate::{Flag, Member};
 use crate::memory::Region;
+use crate::mirror::{self, Recorder};
+use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Request, Response, Seen, Space};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
 use sherman_memory_server::{Memories, MemoryServer, OpenError, Volume};
@@ -113,6 +115,52 @@ impl Server {
         then: impl FnOnce(&MemoryServer, Response) -> T,
     ) -> Result<T, FabricError> {
         let mut control = self.control();
+        let response = Self::answer(&mut control, self.memories(), asker, request, now());
+        self.settle(&mut control);
+        Ok(then(&control, response?))
+    }
+
+    /// As [`Server::handle`]. `then` also gets the stores that the CPU has made to host memory, in order.
+    pub(crate) fn handle_recorded<T>(
+        &self,
+        asker: Asker<'_>,
+        request: &Request,
+        then: impl FnOnce(&MemoryServer, Response, Vec<Store>) -> T,
+    ) -> Result<T, FabricError> {
+        let recorder = Recorder::new(&self.memory);
+        let memories = Memories { volume: &recorder, control: &self.control_memory };
+        // `then` runs under the lock, and has to: the other copies must make the stores in the same order.
+        let mut control = self.control();
+        let response = Self::answer(&mut control, memories, asker, request, 0)?;
+        Ok(then(&control, response, recorder.into_stores()))
+    }
+
+    /// Makes the stores of the CPU of another copy. `then` runs under the lock.
+    pub(crate) fn make_stores<T>(
+        &self,
+        stores: &[Store],
+        then: impl FnOnce() -> T,
+    ) -> Result<T, FabricError> {
+        let _control = self.control();
+        mirror::apply(&self.memory, stores)?;
+        Ok(then())
+    }
+
+    /// Opens the memory anew, as that of a copy that becomes the primary of its volume.
+    pub(crate) fn promote(&self) -> Result<(), OpenError> {
+        let mut control = self.control();
+        control.volume = Volume::promote(&self.memory)?;
+        Ok(())
+    }
+
+    /// Answers under the lock.
+    fn answer(
+        control: &mut MemoryServer,
+        memories: Memories<'_>,
+        asker: Asker<'_>,
+        request: &Request,
+        now: u64,
+    ) -> Result<Response, FabricError> {
         // The flags are checked under the lock. This incarnation may meanwhile have been fenced and its id
         // retired, or have left. Then the state machine would take it for the next incarnation.
         let (from, over) = match asker {
@@ -123,9 +171,7 @@ impl Server {
         if over {
             return Err(FabricError::Fenced { client: from });
         }
-        let response = control.handle(self.memories(), from, request, now());
-        self.settle(&mut control);
-        Ok(then(&control, response?))
+        Ok(control.handle(memories, from, request, now)?)
     }
 
     /// Lets the server's CPU issue an id to a client that found `seen`. `then` is called as by

@@ -8,7 +8,7 @@ use crate::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, TreeInfo, TreeSpec,
     Usage as InUse, Verdict,
 };
-use crate::group::{Admission, ClusterInfo, HostOffer, Registration};
+use crate::group::{Admission, ClusterInfo, HostOffer, Registration, Store};
 use crate::{ComputeId, FabricError, Request, Response, ServerStats, TreeTypes};
 
 /// A control request whose reply has a type.
@@ -126,8 +126,8 @@ calls! {
     DeclareLost { server: u16 } -> () = Response::Done => ();
     Stats -> ServerStats = Response::Stats(stats) => *stats;
     Volumes -> Vec<u8> = Response::Volumes(table) => table;
-    AdoptSpans { spans: Vec<Span> } -> () = Response::Done => ();
-    AdoptRedoArea { area: Extent } -> () = Response::Done => ();
+    Mirror { copy: u16, epoch: u64, stores: Vec<Store>, fenced: Option<ComputeId> } -> ()
+        = Response::Done => ();
     Cluster -> ClusterInfo = Response::Cluster(info) => *info;
     Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;
     Alive { host: u16, incarnation: u32 } -> () = Response::Done => ();

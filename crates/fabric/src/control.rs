@@ -7,7 +7,7 @@
 //! the type of its reply.
 
 use crate::address::GlobalAddress;
-use crate::group::{Admission, ClusterInfo, HostOffer, Registration};
+use crate::group::{Admission, ClusterInfo, HostOffer, Registration, Store};
 use crate::stats::ServerStats;
 use crate::tree_types::TreeTypes;
 use std::fmt;
@@ -246,16 +246,17 @@ pub enum Request {
     /// To control: the table of volumes. The answer is [`Response::Volumes`]. A cluster without replication
     /// refuses with [`Refusal::BadRequest`].
     Volumes,
-    /// To a backup or joining copy: the primary has just given these spans to the sender. The copy takes that
-    /// over (T5). Refused with [`Refusal::BadRequest`] if a span has another class or owner there.
-    AdoptSpans {
-        /// The spans.
-        spans: Vec<Span>,
-    },
-    /// To a backup or joining copy: the primary has just given this redo area to the sender (T5).
-    AdoptRedoArea {
-        /// The redo area.
-        area: Extent,
+    /// To a backup or joining copy, from the host of the primary: the primary's CPU has made these stores,
+    /// and answers its client when this copy has made them too (T5).
+    Mirror {
+        /// The number of the copy that makes the stores.
+        copy: u16,
+        /// The epoch of the sender's table. The receiver refuses the request under another table.
+        epoch: u64,
+        /// The stores, in order.
+        stores: Vec<Store>,
+        /// A client that the primary has fenced (F6). The copy answers when nothing of it executes there.
+        fenced: Option<ComputeId>,
     },
     /// To any host: who leads the group, which hosts there are, and the table of volumes. The answer is
     /// [`Response::Cluster`].
@@ -286,8 +287,7 @@ impl Request {
                 | Self::RedoArea
                 | Self::Fence { .. }
                 | Self::Retire { .. }
-                | Self::AdoptSpans { .. }
-                | Self::AdoptRedoArea { .. }
+                | Self::Mirror { .. }
                 | Self::Usage
                 | Self::Stats
         )
@@ -344,8 +344,6 @@ pub struct Seen {
 pub const MOST_EXPIRED: usize = 1024;
 /// The maximum number of spans that one request gives back.
 pub const MOST_FREED: usize = 4096;
-/// The maximum number of spans that a copy adopts by one request.
-pub const MOST_ADOPTED: usize = 1024;
 /// The maximum number of spans that one answer lists.
 pub const MOST_LISTED: usize = 4096;
 

@@ -94,3 +94,22 @@ pub struct Registration {
     /// All hosts, by number.
     pub hosts: Vec<HostInfo>,
 }
+
+/// A store of a primary's CPU to host memory, for the other copies of the volume (T5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// These bytes.
+    Bytes {
+        /// The offset of the first one.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Zeros.
+    Zeros {
+        /// The offset of the first one.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+}

@@ -138,8 +138,8 @@ fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bo
     match header.kind {
         // `Stream` parses it.
         FrameKind::List => true,
-        // Each data path defines its own body format.
-        FrameKind::Attach | FrameKind::Attached => true,
+        // Each data path defines its own body format, and so does the group.
+        FrameKind::Attach | FrameKind::Attached | FrameKind::Group => true,
         FrameKind::Call => {
             let Ok(request) = requests::take_request(body) else { return false };
             let mut bytes = Vec::new();

@@ -6,16 +6,18 @@ use crate::builder::Place;
 use crate::error::OpenError;
 use crate::url;
 #[cfg(target_os = "linux")]
-use sherman_control::{JoinError, JoinOptions};
+use sherman_control::{CopyPlan, JoinError, JoinOptions};
 use sherman_core::Error;
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
     Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Peer, Request, Response,
-    Ticket, WorkList,
+    Tally, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
 use sherman_shm::{ShmEndpoint, ShmFabric};
+#[cfg(target_os = "linux")]
+use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
@@ -33,6 +35,10 @@ pub enum AnyFabric {
     /// Memory servers in other processes, and the options to join them again under another identity.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicFabric, Box<JoinOptions>),
+    /// Hosts, the table of volumes that this identity uses until it ends (rule E), and the options to join
+    /// again.
+    #[cfg(target_os = "linux")]
+    Hosts(SoftNicFabric, Arc<VolumeTable>, Box<JoinOptions>),
     /// Memory servers in other processes of this host. The client maps their memory.
     #[cfg(target_os = "linux")]
     Shm(ShmFabric, Box<JoinOptions>),
@@ -71,12 +77,38 @@ impl AnyFabric {
 
     #[cfg(target_os = "linux")]
     fn join_soft_nic(options: Box<JoinOptions>) -> Result<Self, OpenError> {
-        Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options))
+        if !SoftNicFabric::is_group(&options)? {
+            return Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options));
+        }
+        Self::join_hosts(options)
     }
 
     #[cfg(all(feature = "verbs", target_os = "linux"))]
     fn join_verbs(options: Box<JoinOptions>, verbs: Box<VerbsOptions>) -> Result<Self, OpenError> {
         Ok(Self::Verbs(VerbsFabric::join(&options, &verbs)?, options, verbs))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn join_hosts(options: Box<JoinOptions>) -> Result<Self, OpenError> {
+        let plan = |bytes: &[u8]| {
+            let table = VolumeTable::decode(bytes).ok()?;
+            let hosts = (0..).zip(table.sites());
+            let copies = hosts.map(|(copy, site)| table.of_copy(copy).map(|_| site.host)).collect();
+            Some(CopyPlan { epoch: table.epoch(), copies })
+        };
+        let fabric = SoftNicFabric::join_group(&options, plan)?;
+        let table = fabric.table().and_then(|bytes| VolumeTable::decode(bytes).ok());
+        let table = table.ok_or(Error::UnexpectedReply { request: "Join" })?;
+        Ok(Self::Hosts(fabric, Arc::new(table), options))
+    }
+
+    /// The table of volumes that this identity uses; `None` without replication.
+    pub(crate) fn table(&self) -> Option<&Arc<VolumeTable>> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Hosts(_, table, _) => Some(table),
+            _ => None,
+        }
     }
 
     /// Joins the same memory servers under another identity.
@@ -85,6 +117,8 @@ impl AnyFabric {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
             #[cfg(target_os = "linux")]
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
+            #[cfg(target_os = "linux")]
+            Self::Hosts(_, _, options) => Self::join_hosts(options.clone()),
             #[cfg(target_os = "linux")]
             Self::Shm(_, options) => Self::join_shm(options.clone()),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -98,6 +132,10 @@ impl AnyFabric {
         match (self, other) {
             #[cfg(target_os = "linux")]
             (Self::SoftNic(ours, options), Self::SoftNic(theirs, _)) => {
+                same_cluster(ours.cluster_id(), theirs.cluster_id(), options)
+            }
+            #[cfg(target_os = "linux")]
+            (Self::Hosts(ours, _, options), Self::Hosts(theirs, ..)) => {
                 same_cluster(ours.cluster_id(), theirs.cluster_id(), options)
             }
             #[cfg(target_os = "linux")]
@@ -117,7 +155,7 @@ impl AnyFabric {
         match self {
             Self::Embedded(_) => {}
             #[cfg(target_os = "linux")]
-            Self::SoftNic(fabric, _) => fabric.end(),
+            Self::SoftNic(fabric, _) | Self::Hosts(fabric, ..) => fabric.end(),
             #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => fabric.end(),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -132,6 +170,12 @@ impl AnyFabric {
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(fabric.endpoint()?)),
             #[cfg(target_os = "linux")]
+            Self::Hosts(fabric, table, _) => {
+                let endpoint = fabric.endpoint()?;
+                let volumes = ReplicatedEndpoint::new(endpoint, Arc::clone(table), LaneTable::OnChip)?;
+                Ok(AnyEndpoint::Hosts(Box::new(volumes)))
+            }
+            #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => Ok(AnyEndpoint::Shm(fabric.endpoint()?)),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
             Self::Verbs(fabric, ..) => Ok(AnyEndpoint::Verbs(Box::new(fabric.endpoint()?))),
@@ -144,7 +188,7 @@ impl AnyFabric {
         match self {
             Self::Embedded(fabric) => fabric.halt(0),
             #[cfg(target_os = "linux")]
-            Self::SoftNic(fabric, _) => fabric.abandon(),
+            Self::SoftNic(fabric, _) | Self::Hosts(fabric, ..) => fabric.abandon(),
             #[cfg(target_os = "linux")]
             Self::Shm(fabric, _) => fabric.abandon(),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -172,6 +216,9 @@ pub enum AnyEndpoint {
     /// An endpoint to memory servers in other processes.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicEndpoint),
+    /// An endpoint to volumes that hosts keep in several copies.
+    #[cfg(target_os = "linux")]
+    Hosts(Box<ReplicatedEndpoint<SoftNicEndpoint>>),
     /// An endpoint to memory servers whose memory is mapped.
     #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
@@ -194,6 +241,8 @@ macro_rules! each {
             AnyEndpoint::Embedded($endpoint) => $call,
             #[cfg(target_os = "linux")]
             AnyEndpoint::SoftNic($endpoint) => $call,
+            #[cfg(target_os = "linux")]
+            AnyEndpoint::Hosts($endpoint) => $call,
             #[cfg(target_os = "linux")]
             AnyEndpoint::Shm($endpoint) => $call,
             #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -236,6 +285,11 @@ impl Endpoint for AnyEndpoint {
     #[inline]
     fn executes_inline(&self) -> bool {
         each!(self, endpoint => endpoint.executes_inline())
+    }
+
+    #[inline]
+    fn cost(&self, list: &WorkList) -> Tally {
+        each!(self, endpoint => endpoint.cost(list))
     }
 
     #[inline]

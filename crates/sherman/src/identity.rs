@@ -51,7 +51,12 @@ impl Identity {
             cache_bytes: options.cache_bytes,
             ..ComputeOptions::default()
         };
-        let compute = block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?;
+        let compute = match fabric.table().cloned() {
+            Some(table) => {
+                block_on(&endpoint, ComputeServer::open_replicated(&endpoint, compute_options, table))?
+            }
+            None => block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?,
+        };
         let worker = Worker::new(endpoint, Arc::clone(&compute));
         let generation = former.map_or(0, |former| former.generation + 1);
         let (spare, recoverer) = (Mutex::default(), Mutex::default());

@@ -7,11 +7,11 @@ use crate::scheduler::Scheduler;
 use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
-use crate::world::volumes::Volumes;
+use crate::world::volumes::{CLUSTER, Volumes};
 use crate::world::{Next, World};
-use sherman_fabric::{ComputeId, Peer, Refusal, Request};
+use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
-use sherman_memory_server::{Memories, MemoryServer};
+use sherman_memory_server::{ClusterSettings, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -86,6 +86,22 @@ impl Default for SimConfig {
     }
 }
 
+impl SimConfig {
+    fn volumes(&self) -> Result<Volumes, FormatError> {
+        if self.replicas <= 1 {
+            return Ok(Volumes::single(self.servers));
+        }
+        Volumes::replicated(ClusterSettings {
+            replicas: u8::try_from(self.replicas).unwrap_or(u8::MAX),
+            volumes: self.servers,
+            hosts: self.hosts,
+            volume_bytes: self.host_bytes as u64,
+            on_chip_bytes: self.on_chip_bytes as u64,
+            format: self.format,
+        })
+    }
+}
+
 /// A deterministic world. See the [crate].
 pub struct Sim {
     world: SharedWorld,
@@ -96,17 +112,24 @@ impl Sim {
     /// Creates and formats the servers. That state is the first checkpoint.
     pub fn new(config: &SimConfig) -> Result<Self, FormatError> {
         let mut servers = Vec::new();
-        let volumes = Volumes::new(config.servers, config.replicas, config.hosts);
-        for copy in 0..config.servers * config.replicas.max(1) {
-            // All copies of a volume have the same bytes, and so the same identity.
-            let server = copy % config.servers;
+        let volumes = config.volumes()?;
+        let plain = |server| {
+            let memory_id = u64::from(server) + CLUSTER;
+            FormatOptions { server, servers: config.servers, memory_id, ..config.format }
+        };
+        let formats = volumes.formats().unwrap_or_else(|| (0..config.servers).map(plain).collect());
+        for format in formats {
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
-            let memory_id = u64::from(server) + 1;
-            let format = FormatOptions { server, servers: config.servers, memory_id, ..config.format };
-            let bytes = if server == 0 { ControlGeometry::bytes_of(&format) } else { 0 };
+            let bytes = if format.server == 0 { ControlGeometry::bytes_of(&format) } else { 0 };
             let mut control = ServerMemory::new(bytes as usize, 0);
             let views = (CpuView::new(&mut memory), CpuView::new(&mut control));
-            let cpu = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format)?;
+            let memories = Memories { volume: &views.0, control: &views.1 };
+            let mut cpu = MemoryServer::format(memories, &format)?;
+            if volumes.is_replicated() {
+                // A host makes its copies members of the cluster, and its control state is beside them.
+                cpu.adopt(memories, CLUSTER);
+                cpu.control = None;
+            }
             drop(views);
             servers.push(([memory, control], cpu, format));
         }
@@ -331,8 +354,8 @@ impl Sim {
 
 fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
-    let client = world.admit()?;
-    let owner = world.add_compute_server(client);
+    let (client, incarnation) = world.admit()?;
+    let owner = world.add_compute_server(client, incarnation);
     let table = world.table_for_joiner();
     Ok(SimFabric::new(Rc::clone(shared), owner, client, table))
 }
@@ -404,12 +427,12 @@ impl Spawner {
 
     /// Adds a compute server that joins and leaves immediately, so that the next one gets another id.
     pub fn visit(&self) -> Result<ComputeId, Refusal> {
-        let client = join(&self.world)?.client();
-        let mut world = self.world.borrow_mut();
-        let now = world.now;
-        let control = world.primary(0);
-        world.serve(control, client, &Request::Leave, now)?;
-        Ok(client)
+        let fabric = join(&self.world)?;
+        match self.world.borrow_mut().ask_control(fabric.owner, &Request::Leave) {
+            Ok(_) => Ok(fabric.client()),
+            Err(FabricError::Refused(refusal)) => Err(refusal),
+            Err(_) => Err(Refusal::NotAMember { client: fabric.client() }),
+        }
     }
 
     /// Like [`Sim::kill_after`], from within a schedule.

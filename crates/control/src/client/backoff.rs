@@ -13,15 +13,33 @@ const FIRST: Duration = Duration::from_millis(4);
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// The pauses before retries, in their order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backoff {
     last: Duration,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::between(FIRST, LONGEST)
+    }
 }
 
 impl Backoff {
+    /// Pauses that begin with `first` and grow to `longest`.
+    pub(super) const fn between(first: Duration, longest: Duration) -> Self {
+        Self { last: Duration::ZERO, first, longest }
+    }
+
+    /// The next pause is the first one again.
+    pub(super) fn reset(&mut self) {
+        self.last = Duration::ZERO;
+    }
+
     /// The next pause: between half and all of its nominal length.
     pub(super) fn next(&mut self) -> Duration {
-        self.last = (2 * self.last).clamp(FIRST, LONGEST);
+        self.last = (2 * self.last).clamp(self.first, self.longest);
         self.last / 2 + (self.last / 2).mul_f64(random())
     }
 }

@@ -5,13 +5,15 @@
 
 use super::connection::{Connection, End};
 use super::flight::Flight;
+use super::inbox::Inbox;
 use super::lists::Lists;
 use super::peers::Peers;
 use super::stream::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use sherman_fabric::tickets::NO_ROOM;
 use sherman_fabric::{FabricError, Peer, Request, Response, Ticket, WorkList};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,12 +30,21 @@ const STALE: Duration = Duration::from_millis(20);
 pub(crate) struct Connections<L> {
     connections: Vec<Connection<L>>,
     pub(crate) flight: Flight,
+    /// Where the answers of control arrive, in a cluster of hosts. Elsewhere they come from server 0.
+    inbox: Option<Arc<Inbox>>,
+    /// How many of them are awaited.
+    awaited: usize,
 }
 
 impl<L: Lists> Connections<L> {
     /// The connections of one endpoint, in the order of the servers.
     pub(crate) fn new(connections: Vec<Connection<L>>) -> Self {
-        Self { connections, flight: Flight::default() }
+        Self { connections, flight: Flight::default(), inbox: None, awaited: 0 }
+    }
+
+    /// The connections of one endpoint to the copies of a cluster of hosts.
+    pub(super) fn of_group(connections: Vec<Connection<L>>, inbox: Arc<Inbox>) -> Self {
+        Self { inbox: Some(inbox), ..Self::new(connections) }
     }
 
     /// Adds the connection to the next server.
@@ -63,7 +74,14 @@ impl<L: Lists> Connections<L> {
                 },
             });
         }
-        Ok(Self::new(connections))
+        match peers.group() {
+            None => Ok(Self::new(connections)),
+            Some(_) => {
+                let what = "open one more endpoint: too many files are open";
+                let inbox = Inbox::new().map_err(|_| FabricError::Unsupported { what })?;
+                Ok(Self::of_group(connections, inbox))
+            }
+        }
     }
 
     /// Posts `list`, or refuses it.
@@ -116,6 +134,15 @@ impl<L: Lists> Connections<L> {
     /// Sends `request`, or refuses it.
     pub(crate) fn call(&mut self, peer: Peer, request: &Request, peers: &Peers) -> Ticket {
         let server = peer.server();
+        if let (Peer::Control, Some(group), Some(inbox)) = (peer, peers.group(), &self.inbox) {
+            let ticket = self.flight.begin_call();
+            if ticket != NO_ROOM {
+                self.awaited += 1;
+                let inbox = Arc::clone(inbox);
+                group.link.submit(request.clone(), Box::new(move |answer| inbox.put((ticket, answer))));
+            }
+            return ticket;
+        }
         let Some(connection) = self.connections.get_mut(usize::from(server)) else {
             return self.flight.refuse_call(FabricError::NoSuchServer { server });
         };
@@ -140,6 +167,7 @@ impl<L: Lists> Connections<L> {
 
     /// Sends, receives and delivers. Gives up connections that have ended.
     pub(crate) fn drive(&mut self, peers: &Peers) {
+        self.take_answers();
         for (server, connection) in self.connections.iter_mut().enumerate() {
             if connection.is_idle() {
                 continue;
@@ -171,9 +199,20 @@ impl<L: Lists> Connections<L> {
         }
     }
 
+    /// Takes the answers that control has sent to a cluster's client.
+    fn take_answers(&mut self) {
+        if self.awaited == 0 {
+            return;
+        }
+        for (ticket, answer) in self.inbox.iter().flat_map(|inbox| inbox.take()) {
+            self.awaited -= 1;
+            self.flight.end_call(ticket, answer);
+        }
+    }
+
     /// Whether nothing is in flight anywhere.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connections.iter().all(Connection::is_idle)
+        self.awaited == 0 && self.connections.iter().all(Connection::is_idle)
     }
 
     /// Whether another endpoint can use it: nothing is in flight, and every connection works, except those to
@@ -198,8 +237,10 @@ impl<L: Lists> Connections<L> {
         let until = [until, self.patience_ends(peers)].into_iter().flatten().min();
         let limit = until.map(|until| timespec(Duration::from_nanos(until.saturating_sub(peers.now()))));
         let interests = self.connections.iter().filter_map(Connection::interest);
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.connections.len() + 1);
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.connections.len() + 2);
         fds.extend(notifier.map(|notifier| PollFd::from_borrowed_fd(notifier, PollFlags::IN)));
+        let inbox = self.inbox.as_ref().filter(|_| self.awaited > 0);
+        fds.extend(inbox.map(|inbox| PollFd::from_borrowed_fd(inbox.as_fd(), PollFlags::IN)));
         fds.extend(interests.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
         // An error here shows again when the sockets are used.
         let _ = poll(&mut fds, limit.as_ref());
@@ -215,7 +256,13 @@ impl<L: Lists> Connections<L> {
     ) -> Result<Response, FabricError> {
         let server = peer.server();
         let ticket = self.call(peer, request, peers);
-        let deadline = peers.now().saturating_add(nanos(peers.options.patience));
+        let patience = nanos(peers.options.patience);
+        let (patience, late) = match (peer, peers.group()) {
+            // The link gives up by itself, after its last attempt to reach a host.
+            (Peer::Control, Some(_)) => (patience.saturating_mul(2), FabricError::NoLeader),
+            _ => (patience, FabricError::Disconnected { server }),
+        };
+        let deadline = peers.now().saturating_add(patience);
         let mut cx = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(answer) = self.flight.poll_call(ticket, &mut cx) {
@@ -223,7 +270,7 @@ impl<L: Lists> Connections<L> {
             }
             if peers.now() > deadline {
                 self.flight.forget(ticket);
-                return Err(FabricError::Disconnected { server });
+                return Err(late);
             }
             self.sleep(peers, None, Some(deadline));
             self.drive(peers);

@@ -9,6 +9,9 @@
 //! servers that did not know it yet. It learns this before its first verb. A cluster of one server needs no
 //! first step: client and server meet only each other.
 //!
+//! **Clusters of hosts.** There a leader admits clients, and a *server* of this module is a copy of a volume.
+//! The module `group` says how such a client joins, and `link` how it reaches control.
+//!
 //! **Leaving.** A client that sends [`Request::Leave`] or [`Request::Depart`] to control has left, and posts
 //! nothing any more. Otherwise the last handle says goodbye when it is dropped: to every volume, then to
 //! control. An identity that lost a connection neither renews nor leaves: it may still hold a lane, which
@@ -24,19 +27,28 @@ use super::connection::Connection;
 use super::connections::Connections;
 use super::endpoint::ControlEndpoint;
 use super::error::JoinError;
+use super::group::{self, CopyPlan, Probe, admit, connect_copies};
+use super::inbox::Inbox;
+use super::link::{ControlLink, Member};
 use super::lists::{Lists, NoLists};
 use super::notifier::Notifier;
-use super::options::JoinOptions;
-use super::peers::{Known, Peers};
+use super::options::{Address, JoinOptions};
+use super::peers::{Group, Known, Peers};
+use super::places::Places;
 use crate::wire::{Goodbye, GoodbyeCode, MAX_SERVERS, Role, Welcome};
+use sherman_fabric::group::Admission;
 use sherman_fabric::{Call, Caps, ComputeId, Fabric, FabricError, Peer, Refusal, Request, Seen, calls};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sets of connections that the fabric keeps for the next endpoint.
 const SPARES: usize = 4;
+/// How many tables of volumes a client that joins may miss before it gives up.
+const MOST_EPOCHS: u32 = 4;
+/// How long a client that could not join tries to give its id back.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One compute server's access to the cluster. Clones and endpoints share its identity; dropping the last of
 /// them leaves the cluster.
@@ -69,14 +81,7 @@ impl<L: Lists> ControlFabric<L> {
         let mut connections = Connections::new(vec![Connection::new(first)]);
         let mut caps = welcome.caps.clone();
         match Self::complete(&peers, &mut connections, &welcome, &mut caps) {
-            Ok(()) => {
-                let (spares, held) = (Mutex::new(vec![connections]), Mutex::new(None));
-                let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
-                let ended = AtomicBool::new(false);
-                Ok(Self {
-                    membership: Arc::new(Membership { peers, caps, gone, abandoned, ended, spares, held }),
-                })
-            }
+            Ok(()) => Ok(Self::of(peers, caps, connections)),
             Err(error) => {
                 // This client owns only its id so far. If the server does not take it back, its lease runs
                 // out.
@@ -84,6 +89,93 @@ impl<L: Lists> ControlFabric<L> {
                 Err(error)
             }
         }
+    }
+
+    fn of(peers: Peers, caps: Caps, connections: Connections<L>) -> Self {
+        let (spares, held) = (Mutex::new(vec![connections]), Mutex::new(None));
+        let (gone, abandoned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ended = AtomicBool::new(false);
+        Self { membership: Arc::new(Membership { peers, caps, gone, abandoned, ended, spares, held }) }
+    }
+
+    /// Whether the servers are hosts of a replicated cluster, which a client joins by
+    /// [`join_group`](Self::join_group). Asks the first one that answers.
+    ///
+    /// # Errors
+    /// If none answers, the error of the first one.
+    pub fn is_group(options: &JoinOptions) -> Result<bool, JoinError> {
+        group::probe(options).map(|found| matches!(found, Probe::Host(_)))
+    }
+
+    /// Joins a cluster of hosts as a new compute server. `options` names some of the hosts, in any order.
+    /// `decode` understands the bytes of the table of volumes.
+    ///
+    /// The servers of this fabric are the copies that the table names, each under its number. The compute
+    /// server must renew its lease. It leaves the cluster when its last handle is dropped.
+    pub fn join_group(
+        options: &JoinOptions,
+        decode: fn(&[u8]) -> Option<CopyPlan>,
+    ) -> Result<Self, JoinError> {
+        check_servers(options)?;
+        let mut places = Places::new(&options.servers);
+        for _ in 1..MOST_EPOCHS {
+            match Self::join_epoch(options, &mut places, decode) {
+                Err(error) if error.is_of_older_epoch() => {
+                    tracing::debug!(%error, "the cluster has a new table of volumes");
+                }
+                joined => return joined,
+            }
+        }
+        Self::join_epoch(options, &mut places, decode)
+    }
+
+    /// Joins the cluster under its newest table, unless another one follows meanwhile.
+    fn join_epoch(
+        options: &JoinOptions,
+        places: &mut Places,
+        decode: fn(&[u8]) -> Option<CopyPlan>,
+    ) -> Result<Self, JoinError> {
+        // Tested before the cluster knows this client: without a notifier it could not make an endpoint.
+        let (notifier, inbox) = (Notifier::new(), Inbox::new().map_err(JoinError::System)?);
+        drop(notifier.map_err(JoinError::System)?);
+        let (leader, admission) = admit(options, places)?;
+        let member = Member {
+            options: options.clone(),
+            client: admission.client,
+            incarnation: admission.incarnation,
+            cluster: admission.cluster,
+            lease: Duration::from_nanos(admission.lease_nanos),
+        };
+        // Without the link this client cannot even leave. Its lease runs out.
+        let link = ControlLink::start(member, places.clone()).map_err(JoinError::Thread)?;
+        let plan = decode(&admission.table).ok_or(JoinError::BadTable { address: leader });
+        let entered = plan.and_then(|plan| Ok((Self::enter(options, &admission, &link, &plan)?, plan)));
+        let (copies, plan) = entered.inspect_err(|_| {
+            // This client owns only its id so far. If control does not take it back, its lease runs out.
+            let _ = link.ask(Request::Leave, LEAVE_PATIENCE.min(options.patience));
+        })?;
+        let Admission { client, incarnation, cluster, table, .. } = admission;
+        let hosts = places.all().to_vec();
+        let peers = Peers::new(options.clone(), client, incarnation, cluster, copies.known)
+            .of_group(copies.addresses, Group { epoch: plan.epoch, table, hosts, link });
+        let connections = (0u16..).zip(copies.connected).map(|(server, connected)| match connected {
+            Some(connected) => Connection::new(connected),
+            None => Connection::ended(FabricError::ServerLost { server }),
+        });
+        let connections = Connections::of_group(connections.collect(), inbox);
+        Ok(Self::of(peers, copies.caps, connections))
+    }
+
+    /// Introduces the new member to every copy, then checks that it is still a member.
+    fn enter(
+        options: &JoinOptions,
+        admission: &Admission,
+        link: &ControlLink,
+        plan: &CopyPlan,
+    ) -> Result<group::Copies, JoinError> {
+        let copies = connect_copies(options, admission, plan)?;
+        let renewed = link.ask(Request::Renew, options.patience).and_then(calls::Renew::expect);
+        renewed.map(|_| copies).map_err(JoinError::Renew)
     }
 
     /// Introduces the new member to every other server, then checks that it is still a member.
@@ -119,7 +211,23 @@ impl<L: Lists> ControlFabric<L> {
         self.membership.peers.cluster
     }
 
-    /// How many memory servers there are.
+    /// The bytes of the table of volumes that this identity uses (rule E). `None` without a group.
+    pub fn table(&self) -> Option<&[u8]> {
+        self.membership.peers.group().map(|group| group.table.as_slice())
+    }
+
+    /// The epoch of that table. `None` without a group.
+    pub fn epoch(&self) -> Option<u64> {
+        self.membership.peers.group().map(|group| group.epoch)
+    }
+
+    /// The addresses of the cluster's hosts that this client knows, the first ones as in its options. The
+    /// next identity of the process may name them all. Empty without a group.
+    pub fn hosts(&self) -> &[Address] {
+        self.membership.peers.group().map_or(&[], |group| &group.hosts)
+    }
+
+    /// How many memory servers there are. In a cluster of hosts: how many copies the table has numbers for.
     pub fn servers(&self) -> u16 {
         self.membership.peers.servers()
     }
@@ -202,6 +310,9 @@ impl<L: Lists> ControlFabric<L> {
     /// close when their endpoints are dropped, without waiting for lists in flight.
     pub fn abandon(&self) {
         self.membership.abandoned.store(true, Ordering::Release);
+        if let Some(group) = self.membership.peers.group() {
+            group.link.stop();
+        }
         self.membership.spares().clear();
         *self.membership.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -252,7 +363,9 @@ impl<L: Lists> Membership<L> {
         }
         let about_us =
             matches!(request, Request::Renew | Request::Release | Request::Leave | Request::Depart);
-        if about_us && self.peers.is_broken() {
+        // E2: an identity that lost a copy goes on renewing its lease until there is a table without it.
+        let may_renew = self.peers.group().is_some() && *request == Request::Renew;
+        if about_us && self.peers.is_broken() && !may_renew {
             return Err(FabricError::Disconnected { server: peer.server() });
         }
         if peer == Peer::Control && matches!(request, Request::Leave | Request::Depart) {
@@ -297,8 +410,9 @@ impl<L: Lists> Membership<L> {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells every volume that this client leaves, and then control, which may issue the id again. Stops at
-    /// the first refusal: the recoverer of this client then does the rest.
+    /// Tells every volume that this client leaves, and then control, which may issue the id again. In a
+    /// cluster of hosts, every copy of every volume. Stops at the first refusal: the recoverer of this client
+    /// then does the rest.
     fn say_goodbye(&self) -> Result<(), FabricError> {
         let mut connections = self.connections()?;
         for volume in (0..self.peers.servers()).rev() {
@@ -454,7 +568,7 @@ pub(crate) fn check(options: &JoinOptions, server: u16, welcome: &Welcome) -> Re
 }
 
 /// Reduces `caps` to the capabilities that both servers have.
-fn restrict(caps: &mut Caps, other: &Caps) {
+pub(super) fn restrict(caps: &mut Caps, other: &Caps) {
     caps.atomic_unit = caps.atomic_unit.min(other.atomic_unit);
     caps.crash_unit = caps.crash_unit.min(other.crash_unit);
     caps.verb_atomic &= other.verb_atomic;

@@ -14,6 +14,18 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// The address that `text` names: `tcp://host:port` or `unix:/path`, as [`Display`](fmt::Display) writes
+    /// it.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(host) = text.strip_prefix("tcp://") {
+            let port = host.rsplit_once(':').filter(|(host, _)| !host.is_empty())?.1;
+            return port.parse::<u16>().is_ok().then(|| Self::Tcp(host.to_owned()));
+        }
+        text.strip_prefix("unix:").filter(|path| !path.is_empty()).map(|path| Self::Unix(path.into()))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -26,7 +38,8 @@ impl fmt::Display for Address {
 /// The options for joining a cluster.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// All memory servers of the cluster, in the order of their numbers.
+    /// All memory servers of the cluster, in the order of their numbers. In a cluster of hosts: some of them,
+    /// in any order.
     pub servers: Vec<Address>,
     /// The secret that client and servers must prove to each other; `None` if the servers have no secret.
     pub secret: Option<Secret>,
@@ -46,6 +59,21 @@ impl JoinOptions {
             secret: None,
             patience: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        for address in [Address::Tcp("[::1]:7000".into()), Address::Unix("/run/größe.sock".into())] {
+            assert_eq!(Address::parse(&address.to_string()), Some(address));
+        }
+        for bad in ["", "tcp://", "tcp://a", "tcp://:7000", "tcp://a:70000", "unix:", "a:7000", "shm:/a"] {
+            assert_eq!(Address::parse(bad), None, "{bad}");
         }
     }
 }

@@ -8,9 +8,14 @@
 //! may be a refused connection, a missing socket, a restart of the server, another memory, or silence. In
 //! every case this client cannot finish its work there. The error is [`FabricError::Disconnected`], and the
 //! client's identity ends (I40).
+//!
+//! **In a cluster of hosts** a server is a copy of a volume: one host may serve many. The copies that the
+//! table does not name count as lost (I2). A copy that cannot be reached ends the identity too, but the
+//! identity goes on renewing its lease (E2).
 
 use super::connect::{ConnectError, Connected, connect};
-use super::options::JoinOptions;
+use super::link::ControlLink;
+use super::options::{Address, JoinOptions};
 use crate::wire::Role;
 use sherman_fabric::{ComputeId, FabricError};
 use std::sync::OnceLock;
@@ -39,6 +44,8 @@ pub(crate) struct Peers {
     pub(crate) incarnation: u32,
     /// The cluster that this client joined.
     pub(crate) cluster: u64,
+    /// Indexed by server; `None` for a copy that no volume names.
+    addresses: Vec<Option<Address>>,
     /// Indexed by server.
     known: Vec<Known>,
     /// Indexed by server: whether it could not be reached. A list in flight there may have left a lane held
@@ -46,6 +53,21 @@ pub(crate) struct Peers {
     cut: Vec<AtomicBool>,
     /// Whether any server is cut.
     broken: AtomicBool,
+    /// The cluster of hosts, if this is one.
+    group: Option<Group>,
+}
+
+/// What an identity knows about its cluster of hosts.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The epoch to which the identity belongs (rule E).
+    pub(super) epoch: u64,
+    /// The bytes of the table of volumes.
+    pub(super) table: Vec<u8>,
+    /// The hosts that this client has learnt about.
+    pub(super) hosts: Vec<Address>,
+    /// The way to control.
+    pub(super) link: ControlLink,
 }
 
 /// The moment at which [`Peers::now`] was 0. The whole process has only one, because times noted under one
@@ -53,6 +75,11 @@ pub(crate) struct Peers {
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
+}
+
+/// Nanoseconds since the first call in this process.
+pub(super) fn process_time() -> u64 {
+    epoch().elapsed().as_nanos() as u64
 }
 
 impl Peers {
@@ -64,16 +91,28 @@ impl Peers {
         known: Vec<Known>,
     ) -> Self {
         let cut = known.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { options, client, incarnation, cluster, known, cut, broken: AtomicBool::new(false) }
+        let addresses = options.servers.iter().cloned().map(Some).collect();
+        let broken = AtomicBool::new(false);
+        Self { options, client, incarnation, cluster, addresses, known, cut, broken, group: None }
+    }
+
+    /// The same identity in a cluster of hosts, with copies at these addresses.
+    pub(super) fn of_group(self, addresses: Vec<Option<Address>>, group: Group) -> Self {
+        Self { addresses, group: Some(group), ..self }
+    }
+
+    /// The cluster of hosts, if this is one.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
     }
 
     /// Nanoseconds since the first call in this process.
     pub(crate) fn now(&self) -> u64 {
-        epoch().elapsed().as_nanos() as u64
+        process_time()
     }
 
     pub(crate) fn servers(&self) -> u16 {
-        self.options.servers.len() as u16
+        self.known.len() as u16
     }
 
     pub(crate) fn fenced(&self) -> FabricError {
@@ -100,13 +139,16 @@ impl Peers {
     pub(crate) fn role(&self, server: u16) -> Role {
         let Known { boot, memory, .. } = self.known.get(usize::from(server)).copied().unwrap_or_default();
         let (client, incarnation, cluster) = (self.client, self.incarnation, self.cluster);
-        Role::Member { client, incarnation, boot, cluster, memory }
+        match &self.group {
+            Some(group) => Role::Copy { client, incarnation, cluster, copy: server, epoch: group.epoch },
+            None => Role::Member { client, incarnation, boot, cluster, memory },
+        }
     }
 
     /// Makes a new connection to `server`, which must be the same server, memory and boot as before.
     pub(crate) fn connect(&self, server: u16, deadline: Instant) -> Result<Connected, ConnectError> {
         let index = usize::from(server);
-        let (Some(address), Some(known)) = (self.options.servers.get(index), self.known.get(index)) else {
+        let (Some(Some(address)), Some(known)) = (self.addresses.get(index), self.known.get(index)) else {
             return Err(ConnectError::Confused { what: "the list of servers has no such number" });
         };
         let connected = connect(address, self.options.secret.as_ref(), self.role(server), deadline)?;

@@ -36,6 +36,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
         FabricError::OwnerStalled { client } => put_numbered(out, 10, client.0),
         FabricError::SlowRead { server } => put_numbered(out, 20, *server),
         FabricError::EpochEnded { client } => put_numbered(out, 21, client.0),
+        FabricError::NoLeader => out.put_u8(22),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -70,6 +71,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         10 => FabricError::OwnerStalled { client: ComputeId(reader.u16()?) },
         20 => FabricError::SlowRead { server: reader.u16()? },
         21 => FabricError::EpochEnded { client: ComputeId(reader.u16()?) },
+        22 => FabricError::NoLeader,
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }

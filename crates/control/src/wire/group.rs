@@ -2,7 +2,7 @@
 
 use super::bytes::{Put, Reader, WireError};
 use sherman_fabric::ComputeId;
-use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
+use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration, Store};
 
 /// Bytes of a host with an empty address.
 const HOST_AT_LEAST: usize = 2 + 4 + 8 + TEXT_AT_LEAST + 1 + 1 + 8;
@@ -122,5 +122,32 @@ pub(super) fn read_registration(reader: &mut Reader<'_>) -> Result<Registration,
         node: reader.u64()?,
         settings: read_bytes(reader)?,
         hosts: reader.several(HOST_AT_LEAST, read_host)?,
+    })
+}
+
+/// Bytes of a store of no bytes.
+pub(super) const STORE_AT_LEAST: usize = 1 + 8 + 4;
+
+pub(super) fn put_store(out: &mut Vec<u8>, store: &Store) {
+    match store {
+        Store::Bytes { offset, bytes } => {
+            out.put_u8(1);
+            out.put_u64(*offset);
+            put_bytes(out, bytes);
+        }
+        Store::Zeros { offset, len } => {
+            out.put_u8(2);
+            out.put_u64(*offset);
+            out.put_u32(*len);
+        }
+    }
+}
+
+pub(super) fn read_store(reader: &mut Reader<'_>) -> Result<Store, WireError> {
+    let (kind, offset) = (reader.u8()?, reader.u64()?);
+    Ok(match kind {
+        1 => Store::Bytes { offset, bytes: read_bytes(reader)? },
+        2 => Store::Zeros { offset, len: reader.u32()? },
+        other => return Err(WireError::Unknown { what: "store", found: other.into() }),
     })
 }

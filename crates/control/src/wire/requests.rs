@@ -1,9 +1,8 @@
 //! Control requests as bytes: the body of a `Call`.
 
 use super::bytes::{Put, Reader, WireError};
-use super::group::{put_offer, read_offer};
-use super::responses::{SPAN_BYTES, put_span, read_span};
-use sherman_fabric::control::{ChunkClass, Extent, MOST_ADOPTED, MOST_FREED, TreeSpec};
+use super::group::{STORE_AT_LEAST, put_offer, put_store, read_offer, read_store};
+use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
 use sherman_fabric::{ComputeId, Request, TreeTypes, TypeName};
 
 /// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
@@ -72,18 +71,12 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Release => out.put_u8(27),
         Request::FreeId { client } => put_whom(out, 28, *client),
         Request::Volumes => out.put_u8(29),
-        Request::AdoptSpans { spans } if spans.len() > MOST_ADOPTED => {
-            let (asked, limit) = (spans.len() as u64, MOST_ADOPTED as u64);
-            return Err(WireError::TooLarge { what: "spans to adopt", asked, limit });
-        }
-        Request::AdoptSpans { spans } => {
+        Request::Mirror { copy, epoch, stores, fenced } => {
             out.put_u8(30);
-            out.put_several(spans, put_span);
-        }
-        Request::AdoptRedoArea { area: Extent { offset, bytes } } => {
-            out.put_u8(31);
-            out.put_u64(*offset);
-            out.put_u64(*bytes);
+            out.put_u16(*copy);
+            out.put_u64(*epoch);
+            out.put_several(stores, put_store);
+            out.put_u16(fenced.unwrap_or(ComputeId::NOBODY).0);
         }
         Request::Cluster => out.put_u8(32),
         Request::Register { offer } => {
@@ -147,10 +140,12 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         27 => Request::Release,
         28 => Request::FreeId { client: read_client(reader)? },
         29 => Request::Volumes,
-        30 => Request::AdoptSpans {
-            spans: reader.at_most("spans to adopt", MOST_ADOPTED, SPAN_BYTES, read_span)?,
+        30 => Request::Mirror {
+            copy: reader.u16()?,
+            epoch: reader.u64()?,
+            stores: reader.several(STORE_AT_LEAST, read_store)?,
+            fenced: Some(read_client(reader)?).filter(|client| *client != ComputeId::NOBODY),
         },
-        31 => Request::AdoptRedoArea { area: Extent { offset: reader.u64()?, bytes: reader.u64()? } },
         32 => Request::Cluster,
         33 => Request::Register { offer: read_offer(reader)? },
         34 => Request::Alive { host: reader.u16()?, incarnation: reader.u32()? },

@@ -137,16 +137,16 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
     })
 }
 
-pub(super) const SPAN_BYTES: usize = 5 + 8 + 8 + 1;
+const SPAN_BYTES: usize = 5 + 8 + 8 + 1;
 
-pub(super) fn put_span(out: &mut Vec<u8>, span: &Span) {
+fn put_span(out: &mut Vec<u8>, span: &Span) {
     put_class(out, &span.class);
     out.put_u64(span.offset);
     out.put_u64(span.bytes);
     out.put_u8(span.fresh.into());
 }
 
-pub(super) fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
+fn read_span(reader: &mut Reader<'_>) -> Result<Span, WireError> {
     let (class, offset, bytes) = (read_class(reader)?, reader.u64()?, reader.u64()?);
     Ok(Span { class, offset, bytes, fresh: reader.flag("flag for a span that was never used")? })
 }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
 };
-use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
+use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration, Store};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
@@ -19,7 +19,9 @@ const CLASS: ChunkClass = ChunkClass { node_bytes: 65_536, format: 3 };
 const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
 
-const SPAN: Span = Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true };
+fn stores() -> Vec<Store> {
+    vec![Store::Bytes { offset: 1 << 40, bytes: vec![7; 8] }, Store::Zeros { offset: 64, len: 1 << 20 }]
+}
 
 fn offer() -> HostOffer {
     HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6 }
@@ -67,8 +69,8 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Servers,
         Request::DeclareLost { server: 0xfffe },
         Request::Volumes,
-        Request::AdoptSpans { spans: vec![SPAN, Span { fresh: false, ..SPAN }] },
-        Request::AdoptRedoArea { area: Extent { offset: 4096, bytes: 65_536 } },
+        Request::Mirror { copy: 1, epoch: 2, stores: Vec::new(), fenced: Some(CLIENT) },
+        Request::Mirror { copy: 3, epoch: 4, stores: stores(), fenced: None },
         Request::Cluster,
         Request::Register { offer: offer() },
         Request::Alive { host: 0xfffe, incarnation: 7 },
@@ -93,7 +95,10 @@ pub(super) fn responses() -> Vec<Response> {
         Response::Joined { client: CLIENT },
         Response::Active { incarnation: u32::MAX },
         Response::Spans(Vec::new()),
-        Response::Spans(vec![SPAN, Span { class: CLASS, offset: 64, bytes: 1024, fresh: false }]),
+        Response::Spans(vec![
+            Span { class: CLASS, offset: 1 << 47, bytes: 8 << 20, fresh: true },
+            Span { class: CLASS, offset: 64, bytes: 1024, fresh: false },
+        ]),
         Response::RedoArea(Extent { offset: 4096, bytes: 65_536 }),
         Response::Tree(CatalogReply { info: tree("orders", types()), created: true }),
         Response::Tree(CatalogReply { info: tree("", None), created: false }),
@@ -223,6 +228,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::OwnerStalled { client: CLIENT },
         FabricError::SlowRead { server: 2 },
         FabricError::EpochEnded { client: CLIENT },
+        FabricError::NoLeader,
         FabricError::Unsupported { what: JOIN_BY_CALL },
     ];
     errors.into_iter().chain(refusals.map(FabricError::Refused)).collect()

@@ -76,7 +76,7 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Keeps this compute server in the cluster: renews its lease three times per lease, until `stop` returns
-    /// true. It calls `stop` at least as often. Every compute server needs one task or thread that runs this
+    /// true. It calls `stop` at least as often. A group without a leader does not end it. Every compute server needs one task or thread that runs this
     /// with a worker of its own, and another that runs [`Worker::recover_others`].
     ///
     /// # Errors
@@ -102,8 +102,13 @@ impl<E: Endpoint> Worker<E> {
                 }
             }
             if now >= membership.next_renewal() {
-                let expired = self.renew().await?;
-                self.report_expired(&expired).await;
+                match self.renew().await {
+                    Ok(expired) => self.report_expired(&expired).await,
+                    // Nobody leads the group, so nobody can have declared this identity dead. Control will
+                    // say whether it is still a member. Until then results that rest on READs alone wait (R2).
+                    Err(Error::Fabric(FabricError::NoLeader)) => {}
+                    Err(error) => return Err(error),
+                }
             }
             let busy = || self.is_over() && !self.compute.awaits_table() || stop();
             self.rest(membership.next_renewal(), |waker| membership.set_keeper(waker), busy).await;

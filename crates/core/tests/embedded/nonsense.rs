@@ -5,7 +5,8 @@ use crate::{cluster, key, tree, value, worker};
 use sherman_core::redo::{Record, RecordKind};
 use sherman_core::{ComputeOptions, Error, Worker};
 use sherman_executor::block_on;
-use sherman_fabric::{GlobalAddress, Memory, Request, Space, Verdict};
+use sherman_fabric::{FabricError, GlobalAddress, Memory, Request, Space, Verdict};
+use std::cell::Cell;
 
 /// Makes a request twice. First, requests of one kind get a nonsense answer, which must be reported. The
 /// second time all answers are right.
@@ -110,4 +111,22 @@ fn a_recovery_that_met_nonsense_is_done_when_asked_again() {
         assert_eq!((recovery.verdict, recovery.records), (Verdict::Recover, records));
         assert_eq!((recovery.spans, recovery.places), (spans, 0));
     }
+}
+
+#[test]
+fn an_identity_outlives_a_time_without_a_leader() {
+    let cluster = cluster();
+    let worker =
+        worker(&cluster.join().expect("a compute server"), ComputeOptions::default(), Wrapped::lying);
+    worker.endpoint().lie_about(|asked| *asked == Request::Renew);
+    worker.endpoint().fail_with(FabricError::NoLeader);
+    let looks = Cell::new(0);
+    // The keeper looks at `stop` about three times per lease.
+    let stop = || looks.replace(looks.get() + 1) > 4;
+    assert_eq!(block_on(worker.endpoint(), worker.keep(stop)), Ok(()));
+    assert!(!worker.compute().is_terminated() && worker.compute().participation().renewals == 0);
+    // Any other failure ends the keeper.
+    worker.endpoint().fail_with(FabricError::EpochEnded { client: worker.compute().client() });
+    let ended = block_on(worker.endpoint(), worker.keep(|| false));
+    assert!(matches!(ended, Err(Error::Fenced { .. })) && worker.compute().is_terminated(), "{ended:?}");
 }

@@ -22,12 +22,15 @@ pub struct Wrapped {
     seen: RefCell<BTreeSet<(bool, Ticket)>>,
     about: Cell<About>,
     lies: RefCell<BTreeSet<Ticket>>,
+    /// The error of the selected requests, in place of a nonsense answer.
+    error: RefCell<Option<FabricError>>,
 }
 
 impl Wrapped {
     fn new(inner: EmbeddedEndpoint, late: bool) -> Self {
         let about: About = |_| false;
-        Self { inner, late, seen: RefCell::default(), about: Cell::new(about), lies: RefCell::default() }
+        let (seen, lies, error) = Default::default();
+        Self { inner, late, seen, about: Cell::new(about), lies, error }
     }
 
     /// Every list and call is pending at its first poll, so every verb is an await point.
@@ -43,6 +46,11 @@ impl Wrapped {
     /// Sets which requests get a nonsense answer from now on.
     pub fn lie_about(&self, about: About) {
         self.about.set(about);
+    }
+
+    /// Lets the requests that [`Wrapped::lie_about`] selects end in `error`, in place of a nonsense answer.
+    pub fn fail_with(&self, error: FabricError) {
+        self.error.replace(Some(error));
     }
 
     /// Whether a list or call may complete. If it is late, the first poll requests another.
@@ -124,7 +132,8 @@ impl Endpoint for Wrapped {
         }
         let answer = self.inner.poll_call(ticket, cx);
         if answer.is_ready() && self.lies.borrow_mut().remove(&ticket) {
-            return Poll::Ready(Ok(Response::Joined { client: ComputeId(1) }));
+            let nonsense = Response::Joined { client: ComputeId(1) };
+            return Poll::Ready(self.error.borrow().clone().map_or(Ok(nonsense), Err));
         }
         answer
     }

@@ -146,9 +146,8 @@ fn what_is_not_this_memory_is_refused_and_left_alone() {
     assert!(matches!(problem(&other), FileProblem::OtherSizes { on_chip_bytes: 4104, .. }));
     for found in [1, 3] {
         scratch.file().write_all_at(&[found as u8], 8).unwrap();
-        assert!(
-            matches!(problem(&options), FileProblem::OtherVersion { found: other, known: 2 } if other == found)
-        );
+        let seen = problem(&options);
+        assert!(matches!(seen, FileProblem::OtherVersion { found: other, known: 2 } if other == found));
     }
     scratch.file().write_all_at(&[2], 8).unwrap();
     scratch.file().set_len(HOST_OFFSET).unwrap();

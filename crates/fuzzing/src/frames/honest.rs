@@ -54,7 +54,11 @@ fn body(source: &mut Source<'_>, kind: FrameKind, out: &mut Vec<u8>) {
             let error = (source.byte() & 1 == 0).then(|| error(source));
             Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
         }
-        FrameKind::List | FrameKind::ListDone | FrameKind::Attach | FrameKind::Attached => {
+        FrameKind::List
+        | FrameKind::ListDone
+        | FrameKind::Attach
+        | FrameKind::Attached
+        | FrameKind::Group => {
             out.extend(std::iter::repeat_n(source.byte(), source.below(600)));
         }
     }

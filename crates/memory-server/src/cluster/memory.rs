@@ -4,23 +4,12 @@ use sherman_fabric::{Memory, Space};
 use std::cell::RefCell;
 
 /// Host memory in a vector, which one thread at a time uses. It has no on-chip memory.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct ControlMemory(RefCell<Vec<u8>>);
 
 impl ControlMemory {
     pub(super) fn new(bytes: u64) -> Self {
         Self(RefCell::new(vec![0; bytes as usize]))
-    }
-}
-
-impl Clone for ControlMemory {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-
-    /// Keeps the vector: the simulator returns to the same state before every schedule.
-    fn clone_from(&mut self, other: &Self) {
-        self.0.get_mut().clone_from(&other.0.borrow());
     }
 }
 

@@ -204,9 +204,9 @@ impl ClusterState {
             Command::Register { offer, .. } => self.register(offer),
             Command::HostLost { host, incarnation, .. } => self.host_lost(*host, Some(*incarnation)),
             Command::Join { .. } => self.join(),
-            Command::Ask { client, incarnation, request, .. } => {
-                self.check_identity(*client, *incarnation).and_then(|()| self.serve(*client, request))
-            }
+            Command::Ask { client, incarnation, request, .. } => self
+                .check_identity(*client, *incarnation, request)
+                .and_then(|()| self.serve(*client, request)),
             Command::Operate { request, .. } => self.operate(request),
             Command::Tick { .. } => {
                 self.control.reap(&self.memory, self.clock.now);
@@ -284,6 +284,9 @@ impl ClusterState {
             return Err(Refusal::Unreachable { server }.into());
         }
         let now = self.clock.now;
+        // The new member should not wait for volumes that nobody keeps closed any more.
+        self.control.reap(&self.memory, now);
+        self.open_if_settled();
         let response = self.control.apply(&self.memory, ComputeId::NOBODY, &Request::Join, now)?;
         let Response::Joined { client } = response else {
             return Err(FabricError::UnexpectedReply { request: "Join" });
@@ -300,19 +303,32 @@ impl ClusterState {
         })))
     }
 
-    /// Refuses an id that somebody else holds now, and an identity of an older epoch (E1).
-    fn check_identity(&self, client: ComputeId, incarnation: u32) -> Result<(), FabricError> {
+    /// Refuses an identity that has ended: its id is free or somebody else holds it, or its epoch is over
+    /// (E1).
+    fn check_identity(
+        &self,
+        client: ComputeId,
+        incarnation: u32,
+        request: &Request,
+    ) -> Result<(), FabricError> {
         let Some(epoch) = self.identities.epoch(client) else {
             return Err(Refusal::NotAMember { client }.into());
         };
-        if self.control.member(client).incarnation != incarnation {
+        let member = self.control.member(client);
+        if member.incarnation != incarnation {
             return Err(FabricError::Fenced { client });
         }
-        if epoch < self.table.epoch() { Err(FabricError::EpochEnded { client }) } else { Ok(()) }
+        if epoch < self.table.epoch() {
+            return Err(FabricError::EpochEnded { client });
+        }
+        // A client that leaves may ask again, because it did not get the answer.
+        if member.state == MemberState::Free && *request != Request::Leave {
+            return Err(FabricError::Fenced { client });
+        }
+        Ok(())
     }
 
     fn serve(&mut self, from: ComputeId, request: &Request) -> Result<Response, FabricError> {
-        let state = |client| self.control.member(client).state;
         match request {
             Request::Volumes => return Ok(Response::Volumes(self.table.encode())),
             Request::Servers => return Ok(self.hosts.list()),
@@ -321,7 +337,7 @@ impl ClusterState {
                 return Err(Refusal::BadRequest { what: "a member may not send this request" }.into());
             }
             // The sender asks again, because it did not get the answer.
-            Request::Leave if state(from) == MemberState::Free => return Ok(Response::Done),
+            Request::Leave if self.is_free(from) => return Ok(Response::Done),
             Request::FreeId { client } if self.is_free(*client) => return Ok(Response::Done),
             _ => {}
         }

@@ -53,6 +53,17 @@ impl ClusterState {
         }
     }
 
+    /// Lets others join and leave until `client` is issued again.
+    fn reissue(&mut self, now: u64, client: ComputeId) -> Admission {
+        loop {
+            let other = self.admit(now);
+            if other.client == client {
+                return other;
+            }
+            assert_eq!(self.ask(now, &other, Request::Leave), Ok(Response::Done));
+        }
+    }
+
     fn ask(&mut self, now: u64, who: &Admission, request: Request) -> Result<Response, FabricError> {
         let Admission { client, incarnation, .. } = *who;
         self.apply(&Command::Ask { now, client, incarnation, request })
@@ -320,7 +331,7 @@ fn a_condemned_member_still_counts_on_its_lease() {
     state.lose(2, 0);
     assert!(!state.is_open());
     // Its id is issued again before its lease has run out.
-    while state.admit(3).client != member.client {}
+    state.reissue(3, member.client);
     assert!(state.leftovers().any(|leftover| leftover.until == LEASE));
     state.apply(&Command::Tick { now: LEASE - 1 }).unwrap();
     assert!(!state.is_open());
@@ -334,12 +345,7 @@ fn a_former_holder_of_an_id_is_fenced() {
     let former = state.admit(0);
     assert_eq!(state.ask(1, &former, Request::Leave), Ok(Response::Done));
     assert_eq!(state.ask(1, &former, Request::Leave), Ok(Response::Done), "it did not get the answer");
-    let present = loop {
-        let other = state.admit(2);
-        if other.client == former.client {
-            break other;
-        }
-    };
+    let present = state.reissue(2, former.client);
     assert_eq!(present.incarnation, former.incarnation + 1);
     let fenced = Err(FabricError::Fenced { client: former.client });
     assert_eq!(state.ask(3, &former, Request::Renew), fenced);

@@ -111,7 +111,8 @@ fn servers_that_do_not_share_their_memory_say_so() {
     let shared = serve(0, 1, &options());
     let socket = std::env::temp_dir().join(format!("sherman-shm-none-{}.sock", std::process::id()));
     let listen = vec![Listen::Unix(socket), Listen::Tcp("127.0.0.1:0".into())];
-    let plain = SoftNicServer::start(ServerOptions::new(Arc::clone(shared.host()), listen)).unwrap();
+    let host = Arc::clone(shared.host().unwrap());
+    let plain = SoftNicServer::start(ServerOptions::new(host, listen)).unwrap();
     let refused = ShmFabric::join(&join(&[plain])).unwrap_err();
     assert!(matches!(refused, JoinShmError::Refused { server: 0, .. }), "{refused}");
     // Over TCP the server does not know which process asks, and could not pass it the memory.

@@ -1,7 +1,7 @@
 //! Control calls, fencing, and faults.
 
 use super::flight::{Flight, NO_TASK, Phase};
-use super::{HostLoss, World};
+use super::{HostLoss, Server, World};
 use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
@@ -96,25 +96,24 @@ impl World {
     fn answer(&mut self, endpoint: u32, server: u16, request: &Request) -> Result<Response, FabricError> {
         let owner = self.endpoints[endpoint as usize].owner as usize;
         let client = self.compute_servers[owner].client;
-        // Control is beside volume 0, whichever copy of that is the primary.
-        let server = if self.is_immortal(request) { self.primary(0) } else { server };
-        let (index, now) = (usize::from(server), self.now);
-        let lost = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?.lost;
-        if let Some(answer) = self.answer_about_volumes(owner, server, request) {
+        if request.is_for_control()
+            && let Some(answer) = self.ask_cluster(owner, request)
+        {
             return answer;
         }
+        let (index, now) = (usize::from(server), self.now);
+        let lost = self.servers.get(index).ok_or(FabricError::NoSuchServer { server })?.lost;
+        self.check_copy(owner, server)?;
         if lost {
             return Err(FabricError::ServerLost { server });
         }
-        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken
-            && !self.is_immortal(request)
-        {
+        if self.queue_pairs[endpoint as usize * self.servers.len() + index].broken {
             return Err(FabricError::Disconnected { server });
         }
         if self.compute_servers[owner].fenced[index] {
             return Err(FabricError::Fenced { client });
         }
-        let response = self.serve(server, client, request, self.judging_time(request))?;
+        let response = self.serve(server, client, request, now)?;
         if let Request::Fence { client } = *request {
             if self.compute_servers.iter().any(|other| other.client == client && other.stalled_until > now) {
                 return Err(FabricError::OwnerStalled { client });
@@ -125,7 +124,7 @@ impl World {
             self.fence(server, client);
             self.spring(owner);
         }
-        self.try_to_open();
+        self.tick();
         Ok(response)
     }
 
@@ -143,20 +142,23 @@ impl World {
             let target = &mut self.servers[usize::from(server)];
             target.calls_hash = mix(target.calls_hash, asked);
         }
-        // The control state of hosts with copies outlives every host.
-        let at = if self.volumes.replicated && request.is_for_control() { 0 } else { server };
-        let answer = self.on_cpu(at, |cpu, memories| cpu.handle(memories, from, request, now));
+        let answer = self.on_cpu(server, |cpu, memories| cpu.handle(memories, from, request, now));
         self.end_reaped(server);
-        self.note_lease(from, request, answer.is_ok(), now);
         answer
     }
 
-    /// Ends the connections to `server` of clients that the control state reaped by itself.
+    /// Makes the control state answer a compute server at once.
+    pub(crate) fn ask_control(&mut self, owner: u32, request: &Request) -> Result<Response, FabricError> {
+        if let Some(answer) = self.ask_cluster(owner as usize, request) {
+            return answer;
+        }
+        let (client, now) = (self.compute_servers[owner as usize].client, self.now);
+        Ok(self.serve(Peer::Control.server(), client, request, now)?)
+    }
+
+    /// Ends the connections to `server` of clients that the control state beside volume 0 reaped by itself.
     fn end_reaped(&mut self, server: u16) {
         for client in self.servers[0].cpu.take_reaped() {
-            for copy in self.copies_beside(server) {
-                self.fence(copy, client);
-            }
             self.fence(server, client);
         }
     }
@@ -365,43 +367,44 @@ impl World {
         }
     }
 
-    /// Admits a new member, if the memories are those that the cluster knows. The handshakes of a network do
-    /// the same.
-    pub(crate) fn admit(&mut self) -> Result<ComputeId, Refusal> {
+    /// Admits a new member. Returns its id and the incarnation of the id.
+    pub(crate) fn admit(&mut self) -> Result<(ComputeId, u32), Refusal> {
         if let Some(server) = self.is_crippled() {
             return Err(Refusal::Unreachable { server });
         }
-        // An operator declares a server lost. The operator's part is not simulated.
-        let primaries = self.primaries();
-        let found = |&server: &u16| {
-            let cpu = &self.servers[usize::from(server)].cpu;
-            Some(Seen { memory: cpu.superblock().memory_id, cluster: cpu.cluster() })
+        let joined = match self.join_cluster() {
+            Some(joined) => joined,
+            None => self.join_seeing(),
         };
-        let seen: Vec<Option<Seen>> = primaries.iter().map(found).collect();
+        // Every server learns the new member, and refuses the previous owner of its id.
+        if let Ok((client, _)) = joined {
+            self.fence_everywhere(client);
+        }
+        joined
+    }
+
+    /// Admits a new member, if the memories are those that the cluster knows. The handshakes of a network do
+    /// the same.
+    fn join_seeing(&mut self) -> Result<(ComputeId, u32), Refusal> {
+        // An operator declares a server lost. The operator's part is not simulated.
+        let found = |server: &Server| {
+            Some(Seen { memory: server.cpu.superblock().memory_id, cluster: server.cpu.cluster() })
+        };
+        let seen: Vec<Option<Seen>> = self.servers.iter().map(found).collect();
         let now = self.now;
-        let [first, others @ ..] = &primaries[..] else { return Err(Refusal::NotHere) };
-        if self.servers[usize::from(*first)].lost {
+        if self.servers.first().ok_or(Refusal::NotHere)?.lost {
             return Err(Refusal::Unreachable { server: 0 });
         }
         let joined = self.on_cpu(0, |cpu, memories| cpu.join_seeing(memories, &seen, now));
-        let cluster = self.servers[usize::from(*first)].cpu.cluster();
-        for &server in others {
+        let cluster = self.servers[0].cpu.cluster();
+        for server in 1..self.servers.len() as u16 {
             if !self.servers[usize::from(server)].lost {
                 self.on_cpu(server, |cpu, memories| cpu.adopt(memories, cluster));
             }
         }
-        self.end_reaped(*first);
-        // Every server learns the new member, and refuses the previous owner of its id.
-        if let Ok(client) = joined {
-            self.note_joined(client);
-            for server in 0..self.servers.len() as u16 {
-                // Nobody can fence anybody on a lost host.
-                if self.is_named(server) {
-                    self.fence(server, client);
-                }
-            }
-        }
-        joined
+        self.end_reaped(0);
+        let incarnation = |client| self.servers[0].cpu.member(client).map_or(0, |entry| entry.incarnation);
+        joined.map(|client| (client, incarnation(client)))
     }
 
     /// Ends everything on a queue pair in error, including finished lists whose completion was not delivered.

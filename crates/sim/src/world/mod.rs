@@ -67,6 +67,8 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 pub(crate) struct ComputeServer {
     pub(crate) client: ComputeId,
+    /// How often the id was issued.
+    pub(crate) incarnation: u32,
     pub(crate) dead: bool,
     /// For each server: whether the compute server is fenced there. Stored here too, because an id may be
     /// issued again to another compute server.
@@ -289,9 +291,10 @@ impl World {
         self.history.reset();
     }
 
-    pub(crate) fn add_compute_server(&mut self, client: ComputeId) -> u32 {
+    pub(crate) fn add_compute_server(&mut self, client: ComputeId, incarnation: u32) -> u32 {
         self.compute_servers.push(ComputeServer {
             client,
+            incarnation,
             dead: false,
             cut_off: self.unreachable(),
             fenced: vec![false; self.servers.len()],

@@ -90,7 +90,7 @@ impl World {
 
     /// Returns the hash of the current state.
     pub(crate) fn state(&self) -> u64 {
-        let mut hash = self.history.notes;
+        let mut hash = mix(self.history.notes, self.volumes.state());
         for server in &self.servers {
             hash = mix(mix(hash, server.memory.content()), server.control_memory.content());
             hash = mix(hash, server.calls_hash);

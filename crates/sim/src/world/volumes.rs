@@ -1,62 +1,82 @@
-//! Volumes in several copies: hosts, the table, and what the control state does when a host is lost.
+//! Volumes in several copies: hosts, their copies, and what they do when the table of volumes changes.
 //!
 //! A server of the world is one *copy* of a volume. Without replication every volume has one copy, and
 //! nothing here matters. With it, the CPU of a volume's primary sends each of its stores to the other copies
 //! before it answers (T5). Here both happen in one event: a primary that dies in between has not answered, so
 //! its own stores are the same as none.
 //!
-//! The control state is correct and immortal here. It has a memory of its own, beside copy 0, which survives
-//! the loss of that copy.
+//! The control state is the one of the product, [`ClusterState`]. It is immortal here: a single one, that
+//! answers in one event. The world knows which hosts run; the control state knows which were declared lost.
 //!
 //! A host that is declared lost may be alive. Nobody can fence a client there. Clients that still have the
 //! old table read and write its copies until their leases have run out.
 
 use super::World;
+use crate::hash::{mix, mix_bytes};
 use crate::knobs::Breach;
 use crate::memory::CpuView;
 use crate::world::flight::NO_TASK;
-use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Role, Space};
-use sherman_memory_server::{Memories, MemoryServer, Volume};
-use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
+use sherman_fabric::group::{Admission, HostOffer};
+use sherman_fabric::{ComputeId, FabricError, Memory, Refusal, Request, Response, Role, Space};
+use sherman_layout::{FormatError, FormatOptions, MemberState};
+use sherman_memory_server::{ClusterSettings, ClusterState, Command, Memories, MemoryServer, Volume};
+use sherman_replica::{VolumeEntry, VolumeTable};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The control state about volumes.
+/// The identity of the cluster. It is also that of the memory of volume 0.
+pub(crate) const CLUSTER: u64 = 1;
+
+/// What everybody knows about volumes, and the control state of a cluster with copies.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
+    /// The table of the control state, unless a planted bug bends it.
     pub(crate) table: Arc<VolumeTable>,
-    /// The table before it.
+    /// The table of the epoch before.
     former: Option<Arc<VolumeTable>>,
-    /// Whether any volume ever had a second copy.
-    pub(crate) replicated: bool,
+    /// The control state. Without replication it is beside volume 0, as in plain clusters.
+    cluster: Option<ClusterState>,
     /// For each host: whether its process runs.
     up: Vec<bool>,
-    /// For each id: the epoch in which it was issued last, and when the lease of its holder runs out by the
-    /// control state's clock. 0 if its holder has ended its identity itself.
-    holders: BTreeMap<ComputeId, (u64, u64)>,
 }
 
 impl Volumes {
-    /// Spreads `replicas` copies of each volume over the hosts: copy `v + i * volumes` is copy `i` of volume
-    /// `v`.
-    pub(crate) fn new(volumes: u16, replicas: u16, hosts: u16) -> Self {
-        if replicas <= 1 {
-            let table = Arc::new(VolumeTable::single(volumes));
-            return Self { table, former: None, replicated: false, up: Vec::new(), holders: BTreeMap::new() };
+    /// A cluster without replication: each server is a volume.
+    pub(crate) fn single(volumes: u16) -> Self {
+        let table = Arc::new(VolumeTable::single(volumes));
+        Self { table, former: None, cluster: None, up: Vec::new() }
+    }
+
+    /// A cluster of as many hosts as the settings expect.
+    pub(crate) fn replicated(settings: ClusterSettings) -> Result<Self, FormatError> {
+        let mut cluster = ClusterState::new(CLUSTER, settings)?;
+        for host in 0..settings.hosts {
+            let address = format!("unix:/host{host}");
+            let (memory_bytes, boot) = (settings.bytes_per_host(), u64::from(host) + 1);
+            let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER };
+            let registered = cluster.apply(&Command::Register { now: 0, offer });
+            debug_assert!(registered.is_ok(), "{registered:?}");
         }
-        let site = |copy: u16| CopySite { host: (copy / volumes + copy % volumes) % hosts, incarnation: 1 };
-        let entry = |volume| VolumeEntry {
-            primary: Some(volume),
-            backup: Some(volume + volumes),
-            joining: None,
-            open: true,
-        };
-        let sites = (0..volumes * replicas).map(site).collect();
-        let table = VolumeTable::new(1, sites, (0..volumes).map(entry).collect());
-        let table = Arc::new(table.expect("copies of a volume lie on different hosts"));
-        let up = vec![true; usize::from(hosts)];
-        Self { table, former: None, replicated: true, up, holders: BTreeMap::new() }
+        let (table, up) = (Arc::clone(cluster.table()), vec![true; usize::from(settings.hosts)]);
+        Ok(Self { table, former: None, cluster: Some(cluster), up })
+    }
+
+    /// Whether the cluster has copies.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// For each copy: its volume, and the options with which it is formatted. `None` without replication.
+    pub(crate) fn formats(&self) -> Option<Vec<FormatOptions>> {
+        let cluster = self.cluster.as_ref()?;
+        let copies = 0..self.table.sites().len() as u16;
+        let volumes = copies.filter_map(|copy| self.table.of_copy(copy));
+        Some(volumes.map(|(volume, _)| cluster.volume_format(volume)).collect())
+    }
+
+    /// A hash of the control state.
+    pub(crate) fn state(&self) -> u64 {
+        self.cluster.as_ref().map_or(0, |cluster| mix_bytes(1, &cluster.snapshot()))
     }
 
     fn host_of(&self, copy: u16) -> u16 {
@@ -95,11 +115,6 @@ impl World {
         self.volumes.table.volume(volume).and_then(|entry| entry.primary).unwrap_or(volume)
     }
 
-    /// The primaries of all volumes, by volume.
-    pub(crate) fn primaries(&self) -> Vec<u16> {
-        (0..self.volumes.table.volumes().len() as u16).map(|volume| self.primary(volume)).collect()
-    }
-
     /// The other copies on which a client is fenced together with `copy`.
     pub(super) fn fenced_beside(&self, copy: u16) -> Vec<u16> {
         if self.breaks(Breach::FencedAtPrimary) { Vec::new() } else { self.copies_beside(copy) }
@@ -107,7 +122,7 @@ impl World {
 
     /// The other copies of the volume of which `copy` is one.
     pub(super) fn copies_beside(&self, copy: u16) -> Vec<u16> {
-        if !self.volumes.replicated {
+        if !self.volumes.is_replicated() {
             return Vec::new();
         }
         let table = &self.volumes.table;
@@ -118,7 +133,7 @@ impl World {
 
     /// Whether the table names this copy.
     pub(super) fn is_named(&self, copy: u16) -> bool {
-        !self.volumes.replicated || self.volumes.table.of_copy(copy).is_some()
+        !self.volumes.is_replicated() || self.volumes.table.of_copy(copy).is_some()
     }
 
     /// For each copy: whether a client that joins now cannot reach it. It has no connection to copies that
@@ -166,119 +181,139 @@ impl World {
 
     /// Whether a request is for the control state, which outlives every host.
     pub(super) fn is_immortal(&self, request: &Request) -> bool {
-        self.volumes.replicated
-            && matches!(
-                request,
-                Request::Activate
-                    | Request::Leave
-                    | Request::FreeId { .. }
-                    | Request::CreateTree { .. }
-                    | Request::OpenTree { .. }
-                    | Request::ListTrees
-                    | Request::DropTree { .. }
-                    | Request::Renew
-                    | Request::Short
-                    | Request::Depart
-                    | Request::Suspect { .. }
-                    | Request::Succeed { .. }
-                    | Request::Condemn { .. }
-                    | Request::Relieve { .. }
-                    | Request::Members
-                    | Request::Servers
-                    | Request::Volumes
-            )
+        self.volumes.is_replicated() && request.is_for_control()
     }
 
-    /// Answers what concerns tables, and refuses what a table forbids. `None` if the request is like any
-    /// other.
-    pub(super) fn answer_about_volumes(
-        &mut self,
-        owner: usize,
-        copy: u16,
-        request: &Request,
-    ) -> Option<Result<Response, FabricError>> {
-        if !self.volumes.replicated {
-            return None;
+    /// Refuses a request to a copy that the table forbids. A host does that without its control state.
+    pub(super) fn check_copy(&self, owner: usize, copy: u16) -> Result<(), FabricError> {
+        if !self.volumes.is_replicated() {
+            return Ok(());
         }
-        let client = self.compute_servers[owner].client;
+        let compute_server = &self.compute_servers[owner];
         // E1: an identity of an older epoch gets no answer but this one.
-        if self.compute_servers[owner].epoch < self.volumes.table.epoch()
-            && !self.breaks(Breach::OldEpochServed)
-        {
-            return Some(Err(FabricError::EpochEnded { client }));
-        }
-        if *request == Request::Volumes {
-            return Some(Ok(Response::Volumes(self.volumes.table.encode())));
+        if compute_server.epoch < self.volumes.table.epoch() && !self.breaks(Breach::OldEpochServed) {
+            return Err(FabricError::EpochEnded { client: compute_server.client });
         }
         // T5: a primary that cannot send its stores to another copy does not answer.
         let broken = self.copies_beside(copy).into_iter().any(|other| !self.volumes.is_up(other));
         let deposed = self.volumes.table.of_copy(copy).is_none_or(|(_, role)| role != Role::Primary);
-        if (broken || deposed) && !self.is_immortal(request) {
-            return Some(Err(FabricError::Disconnected { server: copy }));
-        }
-        None
+        if broken || deposed { Err(FabricError::Disconnected { server: copy }) } else { Ok(()) }
     }
 
-    /// Notes the epoch of a new member.
-    pub(super) fn note_joined(&mut self, client: ComputeId) {
-        if self.volumes.replicated {
-            let until = self.now.saturating_add(self.lease());
-            self.volumes.holders.insert(client, (self.volumes.table.epoch(), until));
+    /// Makes the control state answer a member. `None` if the control state is beside volume 0.
+    pub(super) fn ask_cluster(
+        &mut self,
+        owner: usize,
+        request: &Request,
+    ) -> Option<Result<Response, FabricError>> {
+        let (served, too_short) = (self.breaks(Breach::OldEpochServed), self.breaks(Breach::LeaseTooShort));
+        let fenced = self.compute_servers[owner].fenced[usize::from(self.primary(0))];
+        let (now, quiet) = (self.now, self.quiet);
+        let super::ComputeServer { client, incarnation, .. } = self.compute_servers[owner];
+        let cluster = self.volumes.cluster.as_mut()?;
+        if self.history.on {
+            let asked = mix_bytes(u64::from(client.0), format!("{request:?}").as_bytes());
+            self.servers[0].calls_hash = mix(self.servers[0].calls_hash, asked);
         }
-    }
-
-    fn lease(&self) -> u64 {
-        self.servers.first().map_or(0, |server| server.cpu.geometry().lease_nanos)
-    }
-
-    /// Notes until when a client may believe that it is a member (L2).
-    pub(super) fn note_lease(&mut self, from: ComputeId, request: &Request, done: bool, now: u64) {
-        if !self.volumes.replicated || !done {
-            return;
-        }
-        let lease = self.lease();
-        let mut set = |client, until| {
-            if let Some(holder) = self.volumes.holders.get_mut(client) {
-                holder.1 = until;
+        if let Request::Suspect { client } = *request
+            && too_short
+            && !quiet
+        {
+            let member = cluster.member(client);
+            let early = now.saturating_add(cluster.settings().format.lease_nanos / 8 * 7);
+            if member.state == MemberState::Live && !member.is_alive(early) {
+                let _ = cluster.apply(&Command::Operate { now, request: Request::Condemn { client } });
             }
+        }
+        let answer = match served {
+            true if fenced => Err(FabricError::Fenced { client }),
+            true => cluster.ask_unchecked(now, client, request),
+            false => cluster.apply(&Command::Ask { now, client, incarnation, request: request.clone() }),
         };
-        match request {
-            Request::Renew => set(&from, now.saturating_add(lease)),
-            Request::Leave | Request::Depart => set(&from, 0),
-            // Its process says that it has ended the identity.
-            Request::Succeed { client, .. } => set(client, 0),
-            _ => {}
+        self.follow();
+        Some(answer)
+    }
+
+    /// Admits a new member: its id and the incarnation of the id. `None` if the control state is beside
+    /// volume 0.
+    pub(super) fn join_cluster(&mut self) -> Option<Result<(ComputeId, u32), Refusal>> {
+        let now = self.now;
+        let admitted = self.volumes.cluster.as_mut()?.apply(&Command::Join { now });
+        self.follow();
+        Some(match admitted {
+            Ok(Response::Admitted(admission)) => {
+                let Admission { client, incarnation, .. } = *admission;
+                Ok((client, incarnation))
+            }
+            Err(FabricError::Refused(refusal)) => Err(refusal),
+            other => {
+                self.log.remark(NO_TASK, now, format!("the answer to Join: {other:?}"));
+                Err(Refusal::NotHere)
+            }
+        })
+    }
+
+    /// Lets the control state see that time has passed, while it waits for that.
+    pub(super) fn tick(&mut self) {
+        let now = self.now;
+        if let Some(cluster) = self.volumes.cluster.as_mut().filter(|cluster| cluster.needs_tick()) {
+            let _ = cluster.apply(&Command::Tick { now });
+            self.follow();
         }
     }
 
-    /// E6: opens the closed volumes when no identity of an older epoch is left, and none can believe that it
-    /// is a member.
-    pub(super) fn try_to_open(&mut self) {
-        if !self.volumes.replicated || self.volumes.table.all_open() {
+    /// What hosts do after a command of the control state: they end the connections of ids that it freed, and
+    /// carry out a new table.
+    fn follow(&mut self) {
+        let Some(cluster) = &self.volumes.cluster else { return };
+        let (next, reaped) = (Arc::clone(cluster.table()), cluster.reaped().to_vec());
+        for client in reaped {
+            self.fence_everywhere(client);
+        }
+        let next = self.bend(next);
+        if Arc::ptr_eq(&next, &self.volumes.table) || *next == *self.volumes.table {
             return;
         }
-        let epoch = self.volumes.table.epoch();
-        let first = &self.servers[0].cpu;
-        let holds = |client: &ComputeId| {
-            first.member(*client).is_some_and(|entry| entry.state != sherman_layout::MemberState::Free)
-        };
-        let waits = self.volumes.holders.iter().any(|(client, &(issued, until))| {
-            let silent = until > self.now;
-            let ignored = silent && self.breaks(Breach::OpenedBeforeLeases);
-            issued < epoch && (holds(client) || silent) && !ignored
-        });
-        if !waits {
-            self.open_all();
+        let former = std::mem::replace(&mut self.volumes.table, next);
+        let table = Arc::clone(&self.volumes.table);
+        if former.epoch() == table.epoch() {
+            self.log.remark(NO_TASK, self.now, "all volumes are open".into());
+            return;
         }
+        for (was, is) in former.volumes().iter().zip(table.volumes()) {
+            if let Some(copy) = is.primary.filter(|&copy| was.primary != Some(copy)) {
+                self.promote(copy);
+            }
+        }
+        self.volumes.former = Some(former);
+        self.log.remark(NO_TASK, self.now, format!("new table: {:?}", table.volumes()));
     }
 
-    fn open_all(&mut self) {
-        let table = &self.volumes.table;
+    /// The table, with its volumes opened too early by a planted bug.
+    fn bend(&self, table: Arc<VolumeTable>) -> Arc<VolumeTable> {
+        let Some(cluster) = &self.volumes.cluster else { return table };
+        let opens = match self.knobs.breach {
+            Some(Breach::NeverClosed) => true,
+            Some(Breach::OpenedBeforeLeases) => {
+                cluster.leftovers().all(|leftover| leftover.until > self.now)
+                    || self.volumes.table.epoch() == table.epoch() && self.volumes.table.all_open()
+            }
+            _ => false,
+        };
+        if !opens {
+            return table;
+        }
         let open = |entry: &VolumeEntry| VolumeEntry { open: entry.primary.is_some(), ..*entry };
         let volumes = table.volumes().iter().map(open).collect();
-        if let Ok(table) = VolumeTable::new(table.epoch(), table.sites().to_vec(), volumes) {
-            self.volumes.table = Arc::new(table);
-            self.log.remark(NO_TASK, self.now, "all volumes are open".into());
+        VolumeTable::new(table.epoch(), table.sites().to_vec(), volumes).map_or(table, Arc::new)
+    }
+
+    /// Fences a client on every copy that the table names. Nobody can fence anybody on a lost host.
+    pub(super) fn fence_everywhere(&mut self, client: ComputeId) {
+        for copy in 0..self.servers.len() as u16 {
+            if self.is_named(copy) {
+                self.fence(copy, client);
+            }
         }
     }
 
@@ -297,40 +332,13 @@ impl World {
         }
     }
 
-    /// E1, P1: declares a host lost. Its copies leave the table, and backups of its primaries take their
-    /// place, closed.
+    /// The control state declares a host lost.
     pub(super) fn lose_host(&mut self, host: u16) {
-        let table = Arc::clone(&self.volumes.table);
-        let lost = |copy: u16| self.volumes.host_of(copy) == host;
-        let named = table.volumes().iter().flat_map(|entry| entry.copies()).any(|(_, copy)| lost(copy));
-        if !self.volumes.replicated || !named {
-            return;
-        }
-        let mut volumes = Vec::new();
-        let mut promoted = Vec::new();
-        for entry in table.volumes() {
-            let keep = |copy: Option<u16>| copy.filter(|&copy| !lost(copy));
-            let [primary, backup, joining] = [entry.primary, entry.backup, entry.joining].map(keep);
-            volumes.push(match (primary, backup) {
-                (Some(_), _) => VolumeEntry { primary, backup, joining, open: entry.open },
-                (None, Some(copy)) => {
-                    promoted.push(copy);
-                    VolumeEntry { primary: backup, backup: None, joining: None, open: false }
-                }
-                // T3: a copy that is not complete is never promoted.
-                (None, None) => VolumeEntry::default(),
-            });
-        }
-        let sites = table.sites().to_vec();
-        let Ok(table) = VolumeTable::new(table.epoch() + 1, sites, volumes) else { return };
-        self.volumes.former = Some(std::mem::replace(&mut self.volumes.table, Arc::new(table)));
-        for copy in promoted {
-            self.promote(copy);
-        }
-        self.log.remark(NO_TASK, self.now, format!("new table: {:?}", self.volumes.table.volumes()));
-        if self.breaks(Breach::NeverClosed) {
-            self.open_all();
-        }
+        let now = self.now;
+        let Some(cluster) = &mut self.volumes.cluster else { return };
+        let Some(incarnation) = cluster.host(host).map(|host| host.info.incarnation) else { return };
+        let _ = cluster.apply(&Command::HostLost { now, host, incarnation });
+        self.follow();
     }
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
@@ -357,15 +365,6 @@ impl World {
         match &self.volumes.former {
             Some(former) if self.breaks(Breach::StaleTable) => Arc::clone(former),
             _ => Arc::clone(&self.volumes.table),
-        }
-    }
-
-    /// The time at which the control state judges a request.
-    pub(super) fn judging_time(&self, request: &Request) -> u64 {
-        let early = self.volumes.replicated && !self.quiet && self.breaks(Breach::LeaseTooShort);
-        match request {
-            Request::Suspect { .. } if early => self.now.saturating_add(self.lease() / 8 * 7),
-            _ => self.now,
         }
     }
 }

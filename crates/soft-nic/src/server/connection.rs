@@ -219,7 +219,7 @@ impl Connection {
                 plane.receive(body);
                 Ok(())
             }
-            (Phase::Open(peer), FrameKind::Call) if !matches!(peer, Peer::Host(_)) => {
+            (Phase::Open(peer), FrameKind::Call) => {
                 let request = requests::take_request(body).map_err(malformed)?;
                 let fence = matches!(request, sherman_fabric::Request::Fence { .. });
                 let begun = calls::begin(work.shared, self.who(), peer, request);
@@ -345,7 +345,7 @@ impl Connection {
         let waits = self.asked.remove(tag);
         if waits {
             self.heard = Instant::now();
-            out.put(&calls::frame(tag, answer));
+            out.put_before(&calls::frame(tag, answer));
         }
         waits
     }

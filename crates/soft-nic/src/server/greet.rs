@@ -257,7 +257,12 @@ fn session(
             || tables
                 .member(client)
                 .is_none_or(|entry| entry.state == MemberState::Live && entry.incarnation == incarnation);
-        if !current || tables.is_fenced(client) {
+        // The tables of a copy that is no primary are out of date.
+        let is_fenced = match served.copy {
+            Some(_) => served.host.is_fenced_in_memory(client),
+            None => tables.is_fenced(client),
+        };
+        if !current || is_fenced {
             return Err(fenced());
         }
         served.incarnations.admit(client, incarnation, remote).map_err(|error| match error {

@@ -34,9 +34,19 @@ impl Out {
         &mut self.bytes[start..self.used]
     }
 
-    /// Appends whole frames.
+    /// Appends bytes: whole frames, or results of the frame in progress.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.room(bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Adds whole frames before the frame in progress, if there is one.
+    pub(super) fn put_before(&mut self, frames: &[u8]) {
+        let (end, len) = (self.used, frames.len());
+        self.room(len);
+        let at = self.open.unwrap_or(end);
+        self.bytes.copy_within(at..end, at + len);
+        self.bytes[at..at + len].copy_from_slice(frames);
+        self.open = self.open.map(|open| open + len);
     }
 
     /// Begins a frame that can still be taken back.
@@ -140,6 +150,20 @@ mod tests {
         let frame = &out.ready()[5..];
         assert_eq!(header(frame), FrameHeader { len: 2, kind: FrameKind::ListDone, count: 0, tag: 9 });
         assert_eq!(&frame[HEADER_BYTES..], b"xy");
+    }
+
+    #[test]
+    fn frames_of_others_go_before_the_frame_in_progress() {
+        let mut out = Out::default();
+        out.put_before(b"first");
+        out.open_frame();
+        out.put(b"abc");
+        out.put_before(b"second");
+        out.put(b"de");
+        assert_eq!((out.ready(), out.open_len()), (&b"firstsecond"[..], 5));
+        out.close_frame(FrameKind::ListDone, 9);
+        let frame = &out.ready()[11..];
+        assert_eq!((header(frame).len, &frame[HEADER_BYTES..]), (5, &b"abcde"[..]));
     }
 
     #[test]

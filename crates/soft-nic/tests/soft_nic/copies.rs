@@ -6,7 +6,6 @@ use sherman_control::plane::{Answer, Asker, ControlPlane};
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::{FrameKind, Goodbye, GoodbyeCode, Role, Welcome};
 use sherman_embedded::host::Host;
-use sherman_fabric::control::Extent;
 use sherman_fabric::group::HostOffer;
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Space, WorkList, calls};
 use sherman_soft_nic::server::{Limits, Listen, RunningServer, ServeError, ServerOptions, SoftNicServer};
@@ -187,13 +186,11 @@ fn copies_of_one_host_have_their_own_memory_fences_and_sessions() {
 #[test]
 fn a_copy_answers_for_its_volume_and_refuses_what_is_for_control() {
     let plane = Plane::new(true);
-    let (server, hosts) = two_copies(&plane);
+    let (server, _hosts) = two_copies(&plane);
     for copy in [ONE, OTHER] {
         let (mut raw, _) = enter(&server, at_copy(copy));
-        let area = raw.call(calls::RedoArea).unwrap();
+        assert!(raw.call(calls::RedoArea).is_ok());
         assert_eq!(raw.call(calls::Usage).unwrap().members, [CLIENT]);
-        let elsewhere = Extent { offset: area.offset + 64, ..area };
-        assert!(raw.call(calls::AdoptRedoArea { area: elsewhere }).is_err());
         for request in [
             Request::Join,
             Request::Activate,
@@ -208,7 +205,6 @@ fn a_copy_answers_for_its_volume_and_refuses_what_is_for_control() {
             assert_eq!(raw.call(request), Err(FabricError::Refused(Refusal::NotHere)));
         }
         assert!(matches!(raw.call(calls::Stats), Ok(stats) if stats.server == 12));
-        assert_eq!(hosts[0].memory().size(Space::Host), hosts[1].memory().size(Space::Host));
         // It leaves this copy.
         assert_eq!(raw.call(calls::Release), Ok(()));
         assert_eq!(write(&mut raw, 1), Err(FabricError::Fenced { client: CLIENT }));
@@ -380,7 +376,7 @@ fn the_calls_of_one_connection_with_the_plane_are_bounded() {
     // The server notices that such a client is gone, though the plane is silent.
     (0..MOST + 10).for_each(|_| _ = raw.ask(&Request::Renew));
     eventually(|| plane.waiting() == MOST);
-    assert_eq!(server.stats().connections, 1);
+    eventually(|| server.stats().connections == 1);
     drop(raw);
     eventually(|| server.stats().connections == 0);
 }
@@ -448,9 +444,11 @@ fn messages_of_the_group_arrive_in_order_and_whole() {
     }
     eventually(|| plane.received.lock().unwrap().len() == messages.len());
     assert!(*plane.received.lock().unwrap() == messages);
-    // It is not for requests or lists.
-    raw.ask(&Request::Cluster);
-    assert_eq!(raw.goodbye().code, GoodbyeCode::Malformed);
+    // Other hosts have no business with the control plane.
+    let nobody = FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY });
+    for request in [Request::Cluster, Request::Join, Request::Stats, Request::Usage, Request::Renew] {
+        assert_eq!(raw.call(request), Err(nobody.clone()));
+    }
     for (role, code) in [
         (other_host(), GoodbyeCode::NotAllowed),
         (control(), GoodbyeCode::NotAllowed),

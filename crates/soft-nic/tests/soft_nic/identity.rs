@@ -128,6 +128,7 @@ fn a_declared_loss_ends_every_identity_and_newcomers_go_on_without_the_server() 
     let pair = Pair::start();
     let old = SoftNicFabric::join(&pair.options()).unwrap();
     let endpoint = old.endpoint().unwrap();
+    assert!(ask(&endpoint, Peer::Control, calls::Activate).is_ok());
     assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     let admin = Operator::open(&pair.options()).unwrap();
     let declare = |server| admin.ask(Peer::Control, calls::DeclareLost { server });
@@ -228,6 +229,7 @@ fn a_loss_that_one_client_alone_sees_ends_that_client_alone() {
     options.servers[1] = tunnel.address.clone();
     let one = SoftNicFabric::join(&options).unwrap();
     let (endpoint, other) = (one.endpoint().unwrap(), others.endpoint().unwrap());
+    assert!(ask(&endpoint, Peer::Control, calls::Activate).is_ok());
     assert!(ask(&endpoint, Peer::Volume(0), calls::RedoArea).is_ok());
     assert_eq!((read(&endpoint, 1), read(&other, 1)), (Ok(()), Ok(())));
     tunnel.cut();

@@ -20,6 +20,9 @@ struct Believer {
 struct Model {
     now: u64,
     boots: u64,
+    next: Option<Command>,
+    /// The ids that keep volumes closed.
+    targets: Vec<ComputeId>,
     believers: Vec<Believer>,
     answers: BTreeMap<&'static str, u64>,
 }
@@ -49,11 +52,15 @@ impl Model {
             20 => Request::Short,
             21 => Request::CreateTree { name: format!("t{}", rng.u32(..6)), spec, types: None },
             22 => rng.choice([Request::ListTrees, Request::Volumes, Request::RedoArea]).unwrap(),
-            _ => Request::DeclareLost { server: rng.u16(..40) },
+            _ if rng.u32(..6) == 0 => Request::DeclareLost { server: rng.u16(..60) },
+            _ => Request::Servers,
         }
     }
 
     fn command(&mut self, rng: &mut Rng) -> Command {
+        if let Some(next) = self.next.take().filter(|_| rng.u32(..4) > 0) {
+            return next;
+        }
         self.now += rng.u64(..LEASE / 8);
         let now = if rng.u32(..20) == 0 { self.now / 2 } else { self.now };
         match rng.u32(..64) {
@@ -64,23 +71,36 @@ impl Model {
             1..=3 => {
                 self.boots += 1;
                 let boot = 1 + rng.u64(..self.boots);
-                let address = format!("unix:/{}", rng.u32(..5));
+                let address = format!("unix:/{}", rng.u32(..12));
                 Command::Register { now, offer: HostOffer { address, boot, ..offer(boot) } }
             }
             4 => {
-                let (host, incarnation) = (rng.u16(..20), rng.u32(..20));
+                let most = [8, 60][rng.usize(..2)];
+                let host = rng.u16(..most);
+                let incarnation = if rng.bool() { u32::from(host) + 1 } else { rng.u32(..60) };
                 Command::HostLost { now, host, incarnation }
             }
-            5 => {
-                let host = rng.u16(..20);
-                Command::HostLost { now, host, incarnation: u32::from(host) + 1 }
-            }
-            6..=14 => Command::Join { now },
+            5..=14 => Command::Join { now },
             15..=20 => Command::Tick { now },
+            24..=31 if !self.targets.is_empty() => {
+                // The youngest member recovers somebody who keeps volumes closed.
+                let (client, incarnation) =
+                    self.believers.last().map_or((ComputeId(1), 1), |last| (last.client, last.incarnation));
+                let dead = self.targets[rng.usize(..self.targets.len())];
+                let request = Request::FreeId { client: dead };
+                self.next = Some(Command::Ask { now, client, incarnation, request });
+                Command::Ask { now, client, incarnation, request: Request::Suspect { client: dead } }
+            }
             21..=23 => Command::Operate { now, request: self.request(rng) },
             _ => {
                 let (client, incarnation) = self.somebody(rng);
-                Command::Ask { now, client, incarnation, request: self.request(rng) }
+                let request = self.request(rng);
+                // Recoverers usually end what they begin.
+                if let Request::Suspect { client: dead } | Request::Succeed { client: dead, .. } = request {
+                    let request = Request::FreeId { client: dead };
+                    self.next = Some(Command::Ask { now, client, incarnation, request });
+                }
+                Command::Ask { now, client, incarnation, request }
             }
         }
     }
@@ -119,6 +139,8 @@ impl Model {
             }
             _ => {}
         }
+        let held = state.leftovers().filter(|leftover| state.needs_tick() && leftover.held);
+        self.targets = held.map(|leftover| leftover.client).collect();
         let answered = match answer {
             Ok(_) => "done",
             Err(FabricError::EpochEnded { .. }) => "ended",
@@ -149,9 +171,15 @@ impl Model {
 
 fn state_for(seed: u64) -> ClusterState {
     let volumes = [1, 2, 5][seed as usize % 3];
-    let hosts = [1, 2, 3, 4][seed as usize % 4];
+    let hosts = [1, 2, 4, 6][seed as usize / 2 % 4];
     let replicas = 1 + u8::from(!seed.is_multiple_of(5));
-    ClusterState::new(CLUSTER, ClusterSettings { volumes, hosts, replicas, ..settings() }).unwrap()
+    let settings = ClusterSettings { volumes, hosts, replicas, ..settings() };
+    let mut state = ClusterState::new(CLUSTER, settings).unwrap();
+    // Half of the clusters are formed from the start.
+    (0..hosts)
+        .filter(|_| seed % 2 == 0)
+        .for_each(|host| drop(state.register_host(1 << 40 | u64::from(host))));
+    state
 }
 
 #[test]

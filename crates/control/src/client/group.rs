@@ -1,0 +1,289 @@
+//! How a client joins a cluster of hosts.
+//!
+//! 1. It asks the hosts that it knows who leads the group. An election may be under way, so it asks again
+//!    until [`JoinOptions::connect_timeout`] has passed.
+//! 2. It asks the leader to let it join, and gets an id and the table of volumes.
+//! 3. It connects to every copy that the table names. A host may still be carrying out this table: then the
+//!    client waits for it.
+//! 4. It renews its lease. Only then has it joined: it is still a member, and its table is still the newest.
+//!
+//! If a step after the second fails, the client leaves, so that its id does not stay taken for a lease. If
+//! the reason is a newer table, it begins again.
+
+use super::admin::exchange;
+use super::backoff::Backoff;
+use super::connect::{ConnectError, Connected, connect};
+use super::error::JoinError;
+use super::fabric::{check_servers, introduce, restrict};
+use super::options::{Address, JoinOptions};
+use super::peers::Known;
+use super::places::Places;
+use crate::wire::{GoodbyeCode, Role, Welcome};
+use sherman_fabric::group::{Admission, ClusterInfo};
+use sherman_fabric::{Caps, FabricError, Refusal, Request, Response};
+use std::time::{Duration, Instant};
+
+/// The first and the longest pause between two attempts to find the leader.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
+/// The parts of the whole time that one host gets to say who leads.
+const PARTS: u32 = 4;
+/// The least time that one host gets.
+const LEAST: Duration = Duration::from_millis(100);
+/// How many hosts in a row may send the client on to another one before it pauses.
+const HOPS: u32 = 3;
+/// How long a client waits for hosts that have not carried out its table.
+const NOT_YET: Duration = Duration::from_secs(2);
+/// The pause before it asks such a host again.
+const NOT_YET_PAUSE: Duration = Duration::from_millis(4);
+
+/// Which copies a table of volumes names. The caller of [`ControlFabric::join_group`] decodes the table.
+///
+/// [`ControlFabric::join_group`]: super::ControlFabric::join_group
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyPlan {
+    /// The epoch of the table.
+    pub epoch: u64,
+    /// For every copy, by number, the host that serves it. `None` if no volume names the copy.
+    pub copies: Vec<Option<u16>>,
+}
+
+/// What answers at the addresses of a cluster.
+#[derive(Debug)]
+pub(super) enum Probe {
+    /// A memory server of a list, with its place in the list.
+    Server(u16, Box<Welcome>),
+    /// A host of a group.
+    Host(Box<ClusterInfo>),
+}
+
+/// Asks the first server that answers whether it is a host of a group.
+///
+/// # Errors
+/// If none answers, the error of the first one.
+pub(super) fn probe(options: &JoinOptions) -> Result<Probe, JoinError> {
+    check_servers(options)?;
+    let mut first = None;
+    for server in 0..options.servers.len() as u16 {
+        match probe_one(options, server) {
+            Err(error) if error.may_pass() => _ = first.get_or_insert(error),
+            known => return known,
+        }
+    }
+    Err(first.unwrap_or(JoinError::NoServers))
+}
+
+fn probe_one(options: &JoinOptions, server: u16) -> Result<Probe, JoinError> {
+    let Connected { stream, welcome } = introduce(options, server, Role::Admin)?;
+    // A host has copies of volumes, and no memory of its own.
+    if welcome.memory != 0 {
+        return Ok(Probe::Server(server, Box::new(welcome)));
+    }
+    match exchange(&stream, &Request::Cluster, Instant::now() + options.connect_timeout) {
+        Ok(Ok(Response::Cluster(info))) => Ok(Probe::Host(info)),
+        Ok(_) => Ok(Probe::Server(server, Box::new(welcome))),
+        // A server that does not know the request.
+        Err(ConnectError::Goodbye(goodbye))
+            if matches!(goodbye.code, GoodbyeCode::Malformed | GoodbyeCode::NotAllowed) =>
+        {
+            Ok(Probe::Server(server, Box::new(welcome)))
+        }
+        Err(error) => {
+            let address = options.servers[usize::from(server)].clone();
+            Err(JoinError::Connect { server, address, error })
+        }
+    }
+}
+
+/// Connects to a host, sends one request and receives its answer.
+pub(super) fn ask(
+    options: &JoinOptions,
+    address: &Address,
+    role: Role,
+    request: &Request,
+    deadline: Instant,
+) -> Result<Result<Response, FabricError>, ConnectError> {
+    let connected = connect(address, options.secret.as_ref(), role, deadline)?;
+    exchange(&connected.stream, request, deadline)
+}
+
+/// What one host says to a request that only the leader answers.
+pub(super) enum Said<T> {
+    Done(T),
+    /// The leader is there; empty if the host knows none.
+    Elsewhere(String),
+}
+
+/// Finds the leader, and has it admit this client. Returns its address too. Afterwards it is the first of
+/// `places`.
+pub(super) fn admit(options: &JoinOptions, places: &mut Places) -> Result<(Address, Admission), JoinError> {
+    let (leader, admission) = follow(places, options.connect_timeout, |places, address, deadline| {
+        admit_at(options, places, address, deadline)
+    })?;
+    admission.hosts.iter().for_each(|(_, host)| places.learn_text(host));
+    places.hint(&leader.to_string());
+    Ok((leader, *admission))
+}
+
+/// Asks one host after the other, and goes where they say that the leader is, until one of them has done what
+/// `attempt` asks of it.
+///
+/// # Errors
+/// The first error that does not pass. After `patience`: [`JoinError::NoLeader`] if some host answered,
+/// otherwise the first error.
+pub(super) fn follow<T>(
+    places: &mut Places,
+    patience: Duration,
+    mut attempt: impl FnMut(&mut Places, &Address, Instant) -> Result<Said<T>, JoinError>,
+) -> Result<(Address, T), JoinError> {
+    let began = Instant::now();
+    let deadline = began + patience;
+    let mut pauses = Backoff::between(PAUSES.0, PAUSES.1);
+    let (mut unreached, mut reached, mut hops) = (None, None, 0);
+    while let Some(address) = places.next() {
+        match attempt(places, &address, deadline) {
+            Ok(Said::Done(done)) => return Ok((address, done)),
+            Ok(Said::Elsewhere(leader)) => {
+                reached = Some(address);
+                hops += 1;
+                if places.hint(&leader) && hops % HOPS != 0 && Instant::now() < deadline {
+                    continue;
+                }
+            }
+            Err(error @ JoinError::Host { .. }) if error.may_pass() => _ = unreached.get_or_insert(error),
+            Err(error) => return Err(error),
+        }
+        let pause = pauses.next();
+        if Instant::now() + pause >= deadline {
+            break;
+        }
+        std::thread::sleep(pause);
+    }
+    Err(match (reached, unreached) {
+        (Some(asked), _) => JoinError::NoLeader { asked, waited: began.elapsed() },
+        (None, Some(error)) => error,
+        (None, None) => JoinError::NoServers,
+    })
+}
+
+/// Asks the host at `address` who leads, and to admit this client if it leads itself.
+fn admit_at(
+    options: &JoinOptions,
+    places: &mut Places,
+    address: &Address,
+    deadline: Instant,
+) -> Result<Said<Box<Admission>>, JoinError> {
+    let unreached = |error| JoinError::Host { address: address.clone(), error };
+    let refused = |error| JoinError::Refused { address: address.clone(), error };
+    let part = Instant::now() + (options.connect_timeout / PARTS).max(LEAST);
+    let answer = ask(options, address, Role::Admin, &Request::Cluster, part.min(deadline));
+    let leader = match answer.map_err(unreached)? {
+        Ok(Response::Cluster(info)) => {
+            let up = info.hosts.iter().filter(|host| host.up);
+            up.for_each(|host| places.learn_text(&host.address));
+            info.leader.unwrap_or_default()
+        }
+        Err(error) => match elsewhere(error) {
+            Ok(leader) => leader,
+            Err(FabricError::Refused(Refusal::BadRequest { .. } | Refusal::NotHere)) => {
+                return Err(JoinError::NoGroup { address: address.clone() });
+            }
+            Err(error) => return Err(refused(error)),
+        },
+        Ok(_) => return Err(JoinError::NoGroup { address: address.clone() }),
+    };
+    if Address::parse(&leader).as_ref() != Some(address) {
+        return Ok(Said::Elsewhere(leader));
+    }
+    // A leader that has lost the others does not answer. So some time is kept for the next one.
+    let left = deadline.saturating_duration_since(Instant::now());
+    let part = Instant::now() + (left / 2).max(LEAST);
+    match ask(options, address, Role::Newcomer, &Request::Join, part).map_err(unreached)? {
+        Ok(Response::Admitted(admission)) => Ok(Said::Done(admission)),
+        Ok(_) => Err(refused(FabricError::UnexpectedReply { request: "Join" })),
+        Err(error) => elsewhere(error).map(Said::Elsewhere).map_err(refused),
+    }
+}
+
+/// Where the leader is, if that is what an error says.
+pub(super) fn elsewhere(error: FabricError) -> Result<String, FabricError> {
+    match error {
+        FabricError::Refused(Refusal::NotLeader { leader }) => Ok(leader),
+        FabricError::NoLeader | FabricError::Disconnected { .. } => Ok(String::new()),
+        error => Err(error),
+    }
+}
+
+/// The connections of a client to the copies of its table.
+#[derive(Debug)]
+pub(super) struct Copies {
+    /// By copy; `None` for a copy that no volume names.
+    pub(super) connected: Vec<Option<Connected>>,
+    pub(super) addresses: Vec<Option<Address>>,
+    pub(super) known: Vec<Known>,
+    pub(super) caps: Caps,
+}
+
+/// Connects to every copy that the table names.
+pub(super) fn connect_copies(
+    options: &JoinOptions,
+    admission: &Admission,
+    plan: &CopyPlan,
+) -> Result<Copies, JoinError> {
+    let give_up = Instant::now() + NOT_YET.min(options.connect_timeout);
+    let (mut connected, mut addresses, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let mut caps: Option<Caps> = None;
+    for (copy, host) in (0u16..).zip(&plan.copies) {
+        let Some(host) = *host else {
+            connected.push(None);
+            addresses.push(None);
+            known.push(Known { lost: true, ..Known::default() });
+            continue;
+        };
+        let address = admission.hosts.iter().find(|(number, _)| *number == host);
+        let address = address.and_then(|(_, address)| Address::parse(address));
+        let address = address.ok_or(JoinError::NoAddress { host })?;
+        let failed = |error| JoinError::Copy { copy, host, address: address.clone(), error };
+        let made = connect_copy(options, &address, copy_role(admission, copy, plan.epoch), give_up);
+        let made = made.map_err(failed)?;
+        let Welcome { client, incarnation, server, cluster, boot, memory, .. } = made.welcome;
+        if (client, incarnation) != (admission.client, admission.incarnation) {
+            return Err(failed(ConnectError::Confused { what: "it takes this client for another one" }));
+        }
+        if (server, cluster) != (copy, admission.cluster) {
+            return Err(failed(ConnectError::Confused { what: "it has another copy or cluster" }));
+        }
+        match &mut caps {
+            Some(caps) => restrict(caps, &made.welcome.caps),
+            None => caps = Some(made.welcome.caps.clone()),
+        }
+        known.push(Known { boot, memory, lost: false });
+        connected.push(Some(made));
+        addresses.push(Some(address));
+    }
+    Ok(Copies { connected, addresses, known, caps: caps.ok_or(JoinError::NoCopies)? })
+}
+
+/// How a client introduces itself to a copy.
+fn copy_role(admission: &Admission, copy: u16, epoch: u64) -> Role {
+    let Admission { client, incarnation, cluster, .. } = *admission;
+    Role::Copy { client, incarnation, cluster, copy, epoch }
+}
+
+/// Connects to a copy. Until `give_up` it waits for a host that has not carried out the table.
+fn connect_copy(
+    options: &JoinOptions,
+    address: &Address,
+    role: Role,
+    give_up: Instant,
+) -> Result<Connected, ConnectError> {
+    loop {
+        let deadline = Instant::now() + options.connect_timeout;
+        let outcome = connect(address, options.secret.as_ref(), role.clone(), deadline);
+        let not_yet =
+            matches!(&outcome, Err(ConnectError::Goodbye(said)) if said.code == GoodbyeCode::NotYet);
+        if !not_yet || Instant::now() >= give_up {
+            return outcome;
+        }
+        std::thread::sleep(NOT_YET_PAUSE);
+    }
+}
