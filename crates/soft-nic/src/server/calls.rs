@@ -149,8 +149,9 @@ fn of_host(shared: &Shared, who: Who, copies: &Copies, request: Request) -> Resu
     })?;
     let ending = match made {
         Made::Now(ending) => ending,
-        // The first answer may be lost although the client's turns have not ended.
-        Made::Before => fenced.and_then(|client| served.incarnations.fence(client)),
+        // The first answer may be lost although the client's turns have not ended. If this request is very
+        // late, its id may have another holder, which nobody has fenced.
+        Made::Before => fenced.and_then(|client| served.incarnations.fenced(client)),
         Made::Refused => return Err(over),
     };
     Ok(Wait { ending, copied: None, then: Then::Answer(Response::Done), who, served }.look())
@@ -219,16 +220,16 @@ fn handle<T>(
     then: impl FnOnce(Response) -> T,
 ) -> Result<(T, Option<Copied>), FabricError> {
     let host = &served.host;
-    let Some(mirror) = served.mirror() else {
+    if served.copy.is_none() {
         return host.handle(asker, request, || host.now(), |_, response| (then(response), None));
-    };
+    }
     host.handle_recorded(asker, request, |_, response, stores| {
         let fenced = match *request {
             Request::Fence { client } => Some(client),
             _ => None,
         };
-        let copied = (!stores.is_empty() || fenced.is_some()).then(|| send(&*mirror, stores, fenced));
-        (then(response), copied)
+        let mirror = served.mirror().filter(|_| !stores.is_empty() || fenced.is_some());
+        (then(response), mirror.map(|mirror| send(&*mirror, stores, fenced)))
     })
 }
 

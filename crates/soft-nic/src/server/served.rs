@@ -32,7 +32,7 @@ impl Served {
         Self { host, incarnations: Incarnations::new(path), copy: None, mirror: RwLock::default() }
     }
 
-    /// The way to the other copies, if there are any.
+    /// The way to the other copies, if there are any. Call it with the lock of the memory held.
     pub(super) fn mirror(&self) -> Option<Arc<dyn Mirror>> {
         self.mirror.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
