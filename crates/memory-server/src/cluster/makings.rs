@@ -260,7 +260,7 @@ impl ClusterState {
                 && site != primary
                 && self.is_present(making.copy)
                 && phase
-                && closed != entry.open
+                && !(closed && entry.open)
         };
         let twice =
             list.iter().any(|making| list.iter().filter(|other| other.copy == making.copy).count() > 1);
