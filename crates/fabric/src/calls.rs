@@ -131,6 +131,9 @@ calls! {
     Cluster -> ClusterInfo = Response::Cluster(info) => *info;
     Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;
     Alive { host: u16, incarnation: u32 } -> () = Response::Done => ();
+    Copied { copy: u16 } -> () = Response::Done => ();
+    Settled { copy: u16, epoch: u64 } -> () = Response::Done => ();
+    Digest { copy: u16, offset: u64, len: u32 } -> Vec<u64> = Response::Digests(digests) => digests;
 }
 
 /// [`Request::Join`] to the leader of a group, whose answer says more than an id.

@@ -276,6 +276,31 @@ pub enum Request {
         /// Its incarnation.
         incarnation: u32,
     },
+    /// To control, from the host of the primary: the copy that is being made has nearly all bytes of its
+    /// volume (J'2). The volume may close.
+    Copied {
+        /// The number of the copy.
+        copy: u16,
+    },
+    /// To control, from the host of the primary: the copy that is being made has all bytes of its volume, and
+    /// gets every store that the primary's CPU makes from now on (J'4).
+    Settled {
+        /// The number of the copy.
+        copy: u16,
+        /// The epoch of the closed table in which this holds.
+        epoch: u64,
+    },
+    /// To a copy that is being made, from the host of the primary: the digests of its memory, one for each
+    /// [`DIGEST_BYTES`] from `offset` on. The last block may be shorter. The answer is
+    /// [`Response::Digests`]. From then on the copy takes bytes from this connection alone.
+    Digest {
+        /// The number of the copy.
+        copy: u16,
+        /// The offset of the first byte, a multiple of 64.
+        offset: u64,
+        /// How many bytes, at most [`MOST_DIGESTS`] blocks.
+        len: u32,
+    },
 }
 
 impl Request {
@@ -291,6 +316,7 @@ impl Request {
                 | Self::Fence { .. }
                 | Self::Retire { .. }
                 | Self::Mirror { .. }
+                | Self::Digest { .. }
                 | Self::Usage
                 | Self::Stats
         )
@@ -349,6 +375,11 @@ pub const MOST_EXPIRED: usize = 1024;
 pub const MOST_FREED: usize = 4096;
 /// The maximum number of spans that one answer lists.
 pub const MOST_LISTED: usize = 4096;
+
+/// Bytes of memory that one digest stands for.
+pub const DIGEST_BYTES: u32 = 64 << 10;
+/// The maximum number of digests that one answer has.
+pub const MOST_DIGESTS: usize = 1024;
 
 /// A few adjacent places for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -481,6 +512,8 @@ pub enum Response {
     Registered(Box<Registration>),
     /// A new member of a cluster of hosts.
     Admitted(Box<Admission>),
+    /// The digests of a copy's memory, in order: XXH3 with 64 bits, without a seed.
+    Digests(Vec<u64>),
 }
 
 crate::errors! {

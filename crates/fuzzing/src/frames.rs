@@ -17,6 +17,7 @@ pub use stream::{Heard, Stream};
 use crate::Reached;
 use crate::source::Source;
 use sherman_control::wire::bytes::WireError;
+use sherman_control::wire::group::Fill;
 use sherman_control::wire::{
     FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Hello, Introduce, Welcome, errors, requests, responses,
 };
@@ -140,6 +141,13 @@ fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bo
         FrameKind::List => true,
         // Each data path defines its own body format, and so does the group.
         FrameKind::Attach | FrameKind::Attached | FrameKind::Group => true,
+        FrameKind::Fill => {
+            let Ok(fill) = Fill::take(body) else { return false };
+            let mut bytes = Vec::new();
+            fill.put(&mut bytes);
+            assert_eq!(bytes, body, "there is one way to write {fill:?}");
+            true
+        }
         FrameKind::Call => {
             let Ok(request) = requests::take_request(body) else { return false };
             let mut bytes = Vec::new();

@@ -5,9 +5,10 @@
 //!  | len    | kind | flags | count | tag            |  body: len bytes
 //! ```
 //! `flags` is 0. `count` is the number of verbs of a `List`, else 0. The client chooses the `tag` of a
-//! `List`, `Call` or `Attach`, and the answer repeats it; else it is 0.
+//! `List`, `Call`, `Attach` or `Fill`, and the answer repeats it; else it is 0.
 
 use super::bytes::WireError;
+use super::group::FILL_HEAD;
 use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks. It speaks no other.
@@ -26,6 +27,8 @@ pub const MAX_REPLY: u32 = 4 << 20;
 pub const MAX_FRAME: u32 = MAX_REPLY + (4 << 10);
 /// The most bytes of a `Call`'s body. The longest request gives back [`MOST_FREED`] spans, with 9 bytes each.
 pub const MAX_CALL: u32 = SHORT + 9 * MOST_FREED as u32;
+/// The most bytes of memory that one `Fill` carries.
+pub const MAX_FILL: u32 = 1 << 20;
 /// The most bytes of the body of any frame that has no limit of its own.
 const SHORT: u32 = 4 << 10;
 /// The most memory servers of a cluster that speaks this protocol. A client that joins reports its findings
@@ -48,6 +51,8 @@ pub enum FrameKind {
     Attach = 4,
     /// Another host: a message of the group.
     Group = 5,
+    /// The host of a primary: bytes for a copy that is being made. It is answered like a call.
+    Fill = 6,
     /// Server: the results of a list.
     ListDone = 0x81,
     /// Server: why a list failed.
@@ -68,12 +73,13 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::List,
         Self::Call,
         Self::Introduce,
         Self::Attach,
         Self::Group,
+        Self::Fill,
         Self::ListDone,
         Self::ListFailed,
         Self::Answer,
@@ -93,6 +99,7 @@ impl FrameKind {
             3 => Self::Introduce,
             4 => Self::Attach,
             5 => Self::Group,
+            6 => Self::Fill,
             0x81 => Self::ListDone,
             0x82 => Self::ListFailed,
             0x83 => Self::Answer,
@@ -113,6 +120,7 @@ impl FrameKind {
             Self::List | Self::ListDone | Self::Answer | Self::Group => MAX_FRAME,
             Self::Introduce | Self::Welcome => MAX_HANDSHAKE,
             Self::Call => MAX_CALL,
+            Self::Fill => FILL_HEAD + MAX_FILL,
             _ => SHORT,
         }
     }
@@ -252,7 +260,7 @@ mod tests {
         for header in bad {
             assert!(FrameHeader::decode(&header.encode()).is_err(), "{header:?}");
         }
-        for (at, byte) in [(4, 0), (4, 6), (4, 0xff), (5, 1), (5, 0x80)] {
+        for (at, byte) in [(4, 0), (4, 7), (4, 0xff), (5, 1), (5, 0x80)] {
             let mut bytes = good.encode();
             bytes[at] = byte;
             assert!(matches!(FrameHeader::decode(&bytes), Err(WireError::Unknown { .. })));

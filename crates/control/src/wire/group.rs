@@ -151,3 +151,54 @@ pub(super) fn read_store(reader: &mut Reader<'_>) -> Result<Store, WireError> {
         other => return Err(WireError::Unknown { what: "store", found: other.into() }),
     })
 }
+
+/// Bytes of a [`Fill`] without memory.
+pub(super) const FILL_HEAD: u32 = 2 + 8 + 8;
+
+/// Bytes for a copy that is being made: the body of a `Fill` frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill<'a> {
+    /// The number of the copy.
+    pub copy: u16,
+    /// The epoch of the sender's table. The receiver refuses the bytes under a newer one.
+    pub epoch: u64,
+    /// The offset of the first byte in host memory, a multiple of 64.
+    pub offset: u64,
+    /// The bytes, at most [`MAX_FILL`](super::frame::MAX_FILL).
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Fill<'a> {
+    /// Appends the body of its frame.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.copy);
+        out.put_u64(self.epoch);
+        out.put_u64(self.offset);
+        out.put(self.bytes);
+    }
+
+    /// Decodes the body of a frame.
+    pub fn take(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let (copy, epoch, offset) = (reader.u16()?, reader.u64()?, reader.u64()?);
+        Ok(Self { copy, epoch, offset, bytes: reader.rest() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_a_copy_are_decoded_to_what_was_encoded_and_cut_heads_are_refused() {
+        for bytes in [&[][..], &[1, 2, 3]] {
+            let fill = Fill { copy: 0xfffe, epoch: 1 << 50, offset: 1 << 40, bytes };
+            let mut out = Vec::new();
+            fill.put(&mut out);
+            assert_eq!((out.len(), Fill::take(&out)), (FILL_HEAD as usize + bytes.len(), Ok(fill)));
+            for end in 0..FILL_HEAD as usize {
+                assert_eq!(Fill::take(&out[..end]), Err(WireError::Truncated));
+            }
+        }
+    }
+}

@@ -24,6 +24,7 @@
 //! | `Call`* | `Answer` or `Refused` | not ordered with lists, nor with each other |
 //! | `Attach` | `Attached` or `Refused` | a link of another data path; on a Unix socket a file may come with it |
 //! | `Group` | | a message of the group, from another host; no answer |
+//! | `Fill` | `Answer` or `Refused` | bytes for a copy that is being made, from the host of its primary |
 //! | | `Goodbye` | at any time, the last frame |
 //!
 //! **What must hold.** A decoder never reads past its input, and never allocates more than its input

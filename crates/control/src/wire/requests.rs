@@ -89,6 +89,21 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             out.put_u16(*host);
             out.put_u32(*incarnation);
         }
+        Request::Copied { copy } => {
+            out.put_u8(35);
+            out.put_u16(*copy);
+        }
+        Request::Settled { copy, epoch } => {
+            out.put_u8(36);
+            out.put_u16(*copy);
+            out.put_u64(*epoch);
+        }
+        Request::Digest { copy, offset, len } => {
+            out.put_u8(37);
+            out.put_u16(*copy);
+            out.put_u64(*offset);
+            out.put_u32(*len);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -151,6 +166,9 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         32 => Request::Cluster,
         33 => Request::Register { offer: read_offer(reader)? },
         34 => Request::Alive { host: reader.u16()?, incarnation: reader.u32()? },
+        35 => Request::Copied { copy: reader.u16()? },
+        36 => Request::Settled { copy: reader.u16()?, epoch: reader.u64()? },
+        37 => Request::Digest { copy: reader.u16()?, offset: reader.u64()?, len: reader.u32()? },
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

@@ -5,7 +5,8 @@ use super::group;
 use super::requests::{put_class, put_spec, put_types, read_class, read_spec, read_types};
 use super::stats::{put_stats, read_stats};
 use sherman_fabric::control::{
-    CatalogReply, Extent, MOST_EXPIRED, MOST_LISTED, MemberInfo, Renewal, Span, Standing, TreeInfo, Usage,
+    CatalogReply, Extent, MOST_DIGESTS, MOST_EXPIRED, MOST_LISTED, MemberInfo, Renewal, Span, Standing,
+    TreeInfo, Usage,
 };
 use sherman_fabric::{ComputeId, GlobalAddress, Response, ServerInfo, Verdict};
 
@@ -84,6 +85,10 @@ pub fn put_response(out: &mut Vec<u8>, response: &Response) -> Result<(), WireEr
             out.put_u8(18);
             group::put_admission(out, admission);
         }
+        Response::Digests(digests) => {
+            out.put_u8(19);
+            out.put_several(digests, |out, digest| out.put_u64(*digest));
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -133,6 +138,7 @@ fn read_response(reader: &mut Reader<'_>) -> Result<Response, WireError> {
         16 => Response::Cluster(Box::new(group::read_cluster(reader)?)),
         17 => Response::Registered(Box::new(group::read_registration(reader)?)),
         18 => Response::Admitted(Box::new(group::read_admission(reader)?)),
+        19 => Response::Digests(reader.at_most("digests", MOST_DIGESTS, 8, Reader::u64)?),
         other => return Err(WireError::Unknown { what: "answer", found: other.into() }),
     })
 }

@@ -74,6 +74,9 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Cluster,
         Request::Register { offer: offer() },
         Request::Alive { host: 0xfffe, incarnation: 7 },
+        Request::Copied { copy: 0xfffe },
+        Request::Settled { copy: 3, epoch: u64::MAX },
+        Request::Digest { copy: 3, offset: 1 << 40, len: 8 << 20 },
     ]
 }
 
@@ -150,6 +153,7 @@ pub(super) fn responses() -> Vec<Response> {
             table: vec![6; 20],
             hosts: vec![(0, "tcp://a:7000".into()), (7, String::new())],
         })),
+        Response::Digests(vec![0, u64::MAX]),
         Response::Servers(vec![
             ServerInfo { memory: u64::MAX, lost: false },
             ServerInfo { memory: 0, lost: true },
@@ -265,7 +269,7 @@ pub(super) fn garbage<T: PartialEq + Debug>(
         let mut bytes = Vec::new();
         if round % 4 == 0 {
             let len = random.usize(..64);
-            bytes.extend(std::iter::repeat_with(|| random.u8(..35)).take(len));
+            bytes.extend(std::iter::repeat_with(|| random.u8(..38)).take(len));
         } else {
             put(&mut bytes, &samples[random.usize(..samples.len())]);
             for _ in 0..random.usize(..4) {

@@ -3,6 +3,7 @@
 use super::Side;
 use crate::source::Source;
 use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::group::Fill;
 use sherman_control::wire::{
     FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, Role, VERSION, Welcome, errors, requests, responses,
 };
@@ -53,6 +54,10 @@ fn body(source: &mut Source<'_>, kind: FrameKind, out: &mut Vec<u8>) {
         FrameKind::Goodbye => {
             let error = (source.byte() & 1 == 0).then(|| error(source));
             Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
+        }
+        FrameKind::Fill => {
+            let bytes = source.bytes(64);
+            Fill { copy: source.u16(), epoch: source.u64(), offset: source.u64(), bytes: &bytes }.put(out);
         }
         FrameKind::List
         | FrameKind::ListDone
