@@ -19,8 +19,8 @@
 //! **Repeated commands.** A client that lost the leader sends its request again, although the first one may
 //! have been executed. A repeated [`Command::Register`], [`Command::HostLost`], [`Request::Leave`] or
 //! [`Request::FreeId`] gets the same answer. A repeated [`Command::Join`] issues one more id, whose lease
-//! runs out. A repeated [`Request::Succeed`] gets [`Verdict::Recover`](sherman_fabric::control::Verdict) in
-//! place of `Inherit`: then the former identity's changes in flight stay in doubt.
+//! runs out. A repeated [`Request::Succeed`] gets the same verdict until somebody asks something else about the
+//! former identity.
 //!
 //! **Fences.** This state cannot fence anybody. Recoverers do, on every copy (X1).
 //!
@@ -29,15 +29,19 @@
 //! | [`mod@settings`] | [`ClusterSettings`]: what is fixed when the cluster is made |
 //! | [`mod@hosts`] | the hosts, present and lost, and which of them should vote |
 //! | `volumes` | the table: the first plan, the loss of a host, opening |
+//! | [`Making`] | copies that are made again after a loss |
+//! | `successions` | the last answers to successors, in case they ask again |
 //! | `identities` | for every id its epoch, and until when its holder may count on its lease |
 //! | `snapshot` | the whole state as bytes |
 
 mod bytes;
 pub mod hosts;
 mod identities;
+mod makings;
 mod memory;
 pub mod settings;
 mod snapshot;
+mod successions;
 mod volumes;
 
 #[cfg(test)]
@@ -45,11 +49,13 @@ mod tests;
 
 pub use hosts::Host;
 pub use identities::Leftover;
+pub use makings::{Making, Phase};
 pub use settings::ClusterSettings;
 
 use crate::Control;
 use hosts::Hosts;
 use identities::Identities;
+use makings::Makings;
 use memory::ControlMemory;
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
@@ -57,6 +63,7 @@ use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Role};
 use sherman_layout::{FormatError, FormatOptions, MemberEntry, MemberState};
 use sherman_replica::VolumeTable;
 use std::sync::Arc;
+use successions::Successions;
 
 /// What the group replicates. `now` is the clock of the leader that proposes the command, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +112,29 @@ pub enum Command {
         /// What the operator asks.
         request: Request,
     },
+    /// A host has copied a volume to a copy that is being made, while clients changed the volume (J2). The
+    /// answer is [`Response::Done`], also if nobody makes this copy.
+    Copied {
+        /// The leader's clock.
+        now: u64,
+        /// The copy.
+        copy: u16,
+    },
+    /// A host has copied again what differed, while the state was quiet in `epoch` (J4). The answer is
+    /// [`Response::Done`], also if that epoch is over or nobody makes this copy.
+    Settled {
+        /// The leader's clock.
+        now: u64,
+        /// The copy.
+        copy: u16,
+        /// The epoch in which the copy was right.
+        epoch: u64,
+    },
+    /// The leader gives up a pause that lasts too long (J6). See [`ClusterState::is_making_overdue`].
+    AbortMaking {
+        /// The leader's clock.
+        now: u64,
+    },
     /// Time passes. Needed while [`ClusterState::needs_tick`].
     Tick {
         /// The leader's clock.
@@ -122,6 +152,9 @@ impl Command {
             | Self::Join { now }
             | Self::Ask { now, .. }
             | Self::Operate { now, .. }
+            | Self::Copied { now, .. }
+            | Self::Settled { now, .. }
+            | Self::AbortMaking { now }
             | Self::Tick { now } => *now,
         }
     }
@@ -156,6 +189,8 @@ pub struct ClusterState {
     hosts: Hosts,
     table: Arc<VolumeTable>,
     identities: Identities,
+    makings: Makings,
+    successions: Successions,
     /// The ids that the last command freed without a request of their holder or of a recoverer.
     reaped: Vec<ComputeId>,
 }
@@ -181,6 +216,8 @@ impl ClusterState {
             hosts: Hosts::default(),
             table: Arc::default(),
             identities: Identities::default(),
+            makings: Makings::default(),
+            successions: Successions::default(),
             reaped: Vec::new(),
         })
     }
@@ -209,6 +246,18 @@ impl ClusterState {
                 .check_identity(*client, *incarnation, request)
                 .and_then(|()| self.serve(*client, request)),
             Command::Operate { request, .. } => self.operate(request),
+            Command::Copied { copy, .. } => {
+                self.copied(*copy);
+                Ok(Response::Done)
+            }
+            Command::Settled { copy, epoch, .. } => {
+                self.settled(*copy, *epoch);
+                Ok(Response::Done)
+            }
+            Command::AbortMaking { .. } => {
+                self.abort_makings();
+                Ok(Response::Done)
+            }
             Command::Tick { .. } => {
                 self.control.reap(&self.memory, self.clock.now);
                 Ok(Response::Done)
@@ -236,7 +285,14 @@ impl ClusterState {
 
     fn end_command(&mut self) {
         self.reaped.extend(self.control.take_reaped());
+        self.advance_volumes();
+    }
+
+    /// Opens and closes volumes as far as the state of members and copies allows.
+    fn advance_volumes(&mut self) {
         self.open_if_settled();
+        self.close_if_copied();
+        self.open_if_made();
     }
 
     fn restart_leases(&mut self) {
@@ -258,6 +314,7 @@ impl ClusterState {
         }
         let (host, incarnation, node) = self.hosts.register(offer)?;
         self.form();
+        self.plan_makings();
         Ok(Response::Registered(Box::new(Registration {
             cluster,
             host,
@@ -270,7 +327,9 @@ impl ClusterState {
 
     fn host_lost(&mut self, host: u16, incarnation: Option<u32>) -> Result<Response, FabricError> {
         if self.hosts.lose(host, incarnation)? {
+            self.drop_makings_of(host);
             self.drop_copies_of(host);
+            self.plan_makings();
         }
         Ok(Response::Done)
     }
@@ -287,7 +346,7 @@ impl ClusterState {
         let now = self.clock.now;
         // The new member should not wait for volumes that nobody keeps closed any more.
         self.control.reap(&self.memory, now);
-        self.open_if_settled();
+        self.advance_volumes();
         let response = self.control.apply(&self.memory, ComputeId::NOBODY, &Request::Join, now)?;
         let Response::Joined { client } = response else {
             return Err(FabricError::UnexpectedReply { request: "Join" });
@@ -344,7 +403,7 @@ impl ClusterState {
         }
         let response = self.control.apply(&self.memory, from, request, self.clock.now)?;
         self.note_lease(from, request);
-        Ok(response)
+        Ok(self.repeat_inheritance(from, request, response))
     }
 
     fn is_free(&self, client: ComputeId) -> bool {
@@ -401,8 +460,12 @@ impl ClusterState {
         !self.table.volumes().is_empty()
     }
 
-    /// Whether the leader must send [`Command::Tick`] from time to time: a volume is closed.
+    /// Whether the leader must send [`Command::Tick`] from time to time: a volume is closed, or shall be.
     pub fn needs_tick(&self) -> bool {
+        self.has_closed_volumes() || self.waits_to_close()
+    }
+
+    fn has_closed_volumes(&self) -> bool {
         self.table.volumes().iter().any(|entry| entry.primary.is_some() && !entry.open)
     }
 

@@ -5,12 +5,16 @@
 //!  | settings | table | control state |                                  each: length u64, bytes
 //!  | registered  u16 | hosts  u16 | each: number u16, up u8, boot u64, memory u64, length u64, address |
 //!  | holders  u32 | each: id u16, epoch u64, until u64 |
+//!  | closed for makings  u8 | when  u64 | makings  u16 | each: volume u16, copy u16, phase u8 |
+//!  | successions  u32 | each: former id u16, its incarnation u32, successor u16, its incarnation u32 |
 //! ```
 
 use super::bytes::{Put, Reader};
 use super::hosts::{Host, Hosts};
 use super::identities::{Holder, Identities};
+use super::makings::{Making, Makings, Phase};
 use super::memory::ControlMemory;
+use super::successions::Successions;
 use super::{Clock, ClusterSettings, ClusterState};
 use crate::Control;
 use sherman_fabric::ComputeId;
@@ -47,6 +51,16 @@ impl ClusterState {
             out.put_u64(*epoch);
             out.put_u64(*until);
         }
+        let Makings { list, closed_at } = &self.makings;
+        out.put_u8(closed_at.is_some().into());
+        out.put_u64(closed_at.unwrap_or(0));
+        out.put_u16(list.len() as u16);
+        for Making { volume, copy, phase } in list {
+            out.put_u16(*volume);
+            out.put_u16(*copy);
+            out.put_u8(*phase as u8);
+        }
+        self.successions.write(&mut out);
         out
     }
 
@@ -64,13 +78,26 @@ impl ClusterState {
         let control = Control::restore(&memory, reader.block()?)?;
         let hosts = read_hosts(&mut reader)?;
         let identities = read_identities(&mut reader, former_until)?;
+        let makings = read_makings(&mut reader)?;
+        let successions = Successions::read(&mut reader)?;
         reader.end()?;
         if control.cluster() != cluster || *control.geometry() != geometry || base > now {
             return None;
         }
         let clock = Clock { now, began, base };
         let table = Arc::new(table);
-        let state = Self { settings, control, memory, clock, hosts, table, identities, reaped: Vec::new() };
+        let state = Self {
+            settings,
+            control,
+            memory,
+            clock,
+            hosts,
+            table,
+            identities,
+            makings,
+            successions,
+            reaped: Vec::new(),
+        };
         state.is_legal().then_some(state)
     }
 
@@ -81,12 +108,7 @@ impl ClusterState {
         let expected = if formed { usize::from(self.settings.volumes) } else { 0 };
         // Copies on hosts that were lost long ago keep their numbers.
         let of_registered = self.table.sites().iter().all(|site| site.host < self.hosts.registered());
-        let present = |copy: u16| {
-            let site = self.table.sites().get(usize::from(copy));
-            site.zip(site.and_then(|site| self.hosts.get(site.host)))
-                .is_some_and(|(site, host)| host.info.up && host.info.incarnation == site.incarnation)
-        };
-        let named = volumes.iter().flat_map(|entry| entry.copies()).all(|(_, copy)| present(copy));
+        let named = volumes.iter().flat_map(|entry| entry.copies()).all(|(_, copy)| self.is_present(copy));
         let epoch = self.table.epoch();
         let holders = self.identities.holders();
         let known = |id: u32| {
@@ -101,6 +123,8 @@ impl ClusterState {
             && holders.values().all(|holder| (1..=epoch).contains(&holder.epoch))
             && holders.keys().all(|&client| self.control.geometry().is_client(client))
             && (1..=self.control.geometry().member_capacity).all(known)
+            && self.makings_are_legal()
+            && self.successions.ids().all(|client| holders.contains_key(&client))
     }
 }
 
@@ -137,4 +161,24 @@ fn read_identities(reader: &mut Reader<'_>, former_until: u64) -> Option<Identit
         holders.insert(client, holder);
     }
     Some(Identities::new(holders, former_until))
+}
+
+fn read_makings(reader: &mut Reader<'_>) -> Option<Makings> {
+    let (closed, at) = (reader.flag()?, reader.u64()?);
+    if !closed && at != 0 {
+        return None;
+    }
+    let count = reader.u16()?;
+    let mut list = Vec::new();
+    for _ in 0..count {
+        let (volume, copy) = (reader.u16()?, reader.u16()?);
+        let phase = match reader.u8()? {
+            0 => Phase::Planned,
+            1 => Phase::Copied,
+            2 => Phase::Settled,
+            _ => return None,
+        };
+        list.push(Making { volume, copy, phase });
+    }
+    Some(Makings { list, closed_at: closed.then_some(at) })
 }

@@ -79,21 +79,42 @@ impl ClusterState {
             }
         };
         let entries = entries.iter().map(after).collect();
-        self.set_table(self.table.epoch() + 1, entries);
+        self.set_entries(self.table.epoch() + 1, entries);
     }
 
-    /// E6: opens the volumes when no identity of an older epoch is left.
+    /// E6: opens the volumes when no identity of an older epoch is left. Those that are closed for makings wait
+    /// for the makings.
     pub(super) fn open_if_settled(&mut self) {
-        if self.needs_tick() && self.leftovers().next().is_none() {
-            let open = |entry: &VolumeEntry| VolumeEntry { open: entry.primary.is_some(), ..*entry };
-            let entries = self.table.volumes().iter().map(open).collect();
-            self.set_table(self.table.epoch(), entries);
+        let waits = self.has_closed_volumes() && !self.is_closed_for_makings();
+        if waits && self.leftovers().next().is_none() {
+            self.set_entries(self.table.epoch(), self.opened());
         }
     }
 
-    /// The number of a copy is never used for another one, so the sites stay.
-    fn set_table(&mut self, epoch: u64, entries: Vec<VolumeEntry>) {
-        if let Ok(table) = VolumeTable::new(epoch, self.table.sites().to_vec(), entries) {
+    /// All volumes, open.
+    pub(super) fn opened(&self) -> Vec<VolumeEntry> {
+        let open = |entry: &VolumeEntry| VolumeEntry { open: entry.primary.is_some(), ..*entry };
+        self.table.volumes().iter().map(open).collect()
+    }
+
+    /// Whether the host of a copy is present.
+    pub(super) fn is_present(&self, copy: u16) -> bool {
+        let site = self.table.sites().get(usize::from(copy));
+        site.zip(site.and_then(|site| self.hosts.get(site.host)))
+            .is_some_and(|(site, host)| host.info.up && host.info.incarnation == site.incarnation)
+    }
+
+    pub(super) fn set_entries(&mut self, epoch: u64, entries: Vec<VolumeEntry>) {
+        self.set_table(epoch, self.table.sites().to_vec(), entries);
+    }
+
+    /// The number of a copy is never used for another one, so sites only come.
+    pub(super) fn set_sites(&mut self, sites: Vec<CopySite>) {
+        self.set_table(self.table.epoch(), sites, self.table.volumes().to_vec());
+    }
+
+    fn set_table(&mut self, epoch: u64, sites: Vec<CopySite>, entries: Vec<VolumeEntry>) {
+        if let Ok(table) = VolumeTable::new(epoch, sites, entries) {
             self.table = Arc::new(table);
         }
     }
