@@ -32,13 +32,14 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
 //! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver),
-//! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, and one `sherman-mirror` for
-//! each primary here whose volume has other copies. No thread waits for the lock of another one for longer
+//! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, one `sherman-mirror` for each
+//! primary here whose volume has other copies, and one `sherman-copier` for each such copy that is being made. No thread waits for the lock of another one for longer
 //! than a few instructions. Queues between them are bounded. A full queue drops messages of the group, which
 //! the group repeats, and refuses requests, which clients repeat.
 //!
@@ -60,6 +61,7 @@
 mod address;
 mod alive;
 mod clock;
+mod copier;
 mod copies;
 mod driver;
 mod end;

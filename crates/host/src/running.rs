@@ -7,7 +7,7 @@
 use crate::address::advertised;
 use crate::alive::Alive;
 use crate::clock;
-use crate::copies::Copies;
+use crate::copies::{Copies, Links};
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
 use crate::error::HostError;
@@ -116,7 +116,7 @@ impl RunningHost {
             settings,
             Arc::clone(&plane),
             host.handle.server.clone(),
-            (options.secret.clone(), patience),
+            Links { secret: options.secret.clone(), patience, directory: Arc::clone(&directory) },
         );
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
