@@ -6,7 +6,7 @@
 //! and the inspector takes over everything.
 
 use super::check::{self, Found, Property};
-use super::fixture::{Compute, Fixture, TREE, try_join};
+use super::fixture::{Compute, Fixture, TREE, recover_in_pause, try_join};
 use super::script::Record;
 use crate::linear::Checker;
 use crate::sim::{Fault, Run};
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Longer, in virtual time, than any recovery takes.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// More than the bits of work that the copies of a pause need.
+const MOST_TRIES: u32 = 32;
 
 /// A schedule that has ended.
 pub(super) struct Scene<'a> {
@@ -29,6 +31,8 @@ pub(super) struct Scene<'a> {
     pub record: &'a Record,
     /// The hosts that were lost.
     pub lost: &'a [u16],
+    /// Whether a pause for copies goes on until the copies are made. Otherwise the leader gives it up.
+    pub finishes: bool,
 }
 
 impl Scene<'_> {
@@ -46,6 +50,14 @@ impl Scene<'_> {
         for host in self.lost.iter().copied() {
             // A host that died may not have been declared lost yet.
             fixture.sim.strike(Fault::HostLost { host });
+        }
+        for host in fixture.sim.dead_hosts() {
+            fixture.sim.strike(Fault::HostLost { host });
+        }
+        if fixture.sim.is_paused() && self.finishes {
+            finish_copies(fixture, self.everyone)?;
+        } else if fixture.sim.is_paused() {
+            fixture.sim.strike(Fault::AbortMaking);
         }
         let mut left = Left::settle(fixture, self.everyone)?;
         let (walk, others) = self.look(fixture, &left)?;
@@ -70,6 +82,26 @@ impl Scene<'_> {
         check::space(&fixture.sim, fixture.scenario.servers, &left.everyone().collect::<Vec<_>>(), &walks)?;
         Ok((walk, others))
     }
+}
+
+/// Recovers everybody who needs it, and lets hosts finish the copies that a pause waits for (J4, J5).
+fn finish_copies(fixture: &mut Fixture, members: &[Compute]) -> Result<(), Found> {
+    let epoch = fixture.sim.volumes().epoch();
+    let is_well = |compute: &&Compute| {
+        compute.fabric.table().epoch() == epoch
+            && !fixture.sim.is_dead(compute.fabric.number())
+            && !compute.shared.is_terminated()
+    };
+    let well = members.iter().filter(is_well).map(|compute| compute.fabric.client()).collect();
+    recover_in_pause(&mut fixture.sim, &fixture.scenario, &well)
+        .map_err(|what| Found::new(Property::Recovery, what))?;
+    for _ in 0..MOST_TRIES {
+        if !fixture.sim.is_paused() {
+            return Ok(());
+        }
+        fixture.sim.work_on_copies();
+    }
+    Err(Found::new(Property::Progress, "the pause for copies does not end".into()))
 }
 
 /// The compute servers that remain after all recoveries.
