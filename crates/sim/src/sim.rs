@@ -11,7 +11,8 @@ use crate::world::volumes::{CLUSTER, Volumes};
 use crate::world::{Next, World};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
-use sherman_memory_server::{ClusterSettings, Memories, MemoryServer};
+use sherman_memory_server::cluster::Phase;
+use sherman_memory_server::{ClusterSettings, ClusterState, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -295,6 +296,17 @@ impl Sim {
     pub fn is_paused(&self) -> bool {
         let world = self.world.borrow();
         world.volumes.cluster().is_some_and(|state| state.is_closed_for_makings())
+    }
+
+    /// Whether volumes are closed so that copies can be made, or will be as soon as nobody needs recovery.
+    pub fn awaits_copies(&self) -> bool {
+        let world = self.world.borrow();
+        let waits = |state: &ClusterState| {
+            let all =
+                !state.makings().is_empty() && state.makings().iter().all(|it| it.phase >= Phase::Copied);
+            all || state.is_closed_for_makings()
+        };
+        world.volumes.cluster().is_some_and(waits)
     }
 
     /// Whether the copy was made again.

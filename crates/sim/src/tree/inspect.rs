@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Longer, in virtual time, than any recovery takes.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// More than the bits of work that the copies of a pause need.
-const MOST_TRIES: u32 = 32;
+const MOST_TRIES: u32 = 16;
 
 /// A schedule that has ended.
 pub(super) struct Scene<'a> {
@@ -54,11 +54,10 @@ impl Scene<'_> {
         for host in fixture.sim.dead_hosts() {
             fixture.sim.strike(Fault::HostLost { host });
         }
-        if fixture.sim.is_paused() && self.finishes {
-            finish_copies(fixture, self.everyone)?;
-        } else if fixture.sim.is_paused() {
+        if fixture.sim.is_paused() && !self.finishes {
             fixture.sim.strike(Fault::AbortMaking);
         }
+        finish_copies(fixture, self.everyone)?;
         let mut left = Left::settle(fixture, self.everyone)?;
         let (walk, others) = self.look(fixture, &left)?;
         *seen = walk;
@@ -84,24 +83,27 @@ impl Scene<'_> {
     }
 }
 
-/// Recovers everybody who needs it, and lets hosts finish the copies that a pause waits for (J4, J5).
+/// Recovers everybody who needs it, and lets hosts finish the copies for which a pause has begun or will begin
+/// (J3-J5).
 fn finish_copies(fixture: &mut Fixture, members: &[Compute]) -> Result<(), Found> {
-    let epoch = fixture.sim.volumes().epoch();
-    let is_well = |compute: &&Compute| {
-        compute.fabric.table().epoch() == epoch
-            && !fixture.sim.is_dead(compute.fabric.number())
-            && !compute.shared.is_terminated()
-    };
-    let well = members.iter().filter(is_well).map(|compute| compute.fabric.client()).collect();
-    recover_in_pause(&mut fixture.sim, &fixture.scenario, &well)
-        .map_err(|what| Found::new(Property::Recovery, what))?;
+    let mut last = String::new();
     for _ in 0..MOST_TRIES {
-        if !fixture.sim.is_paused() {
+        if !fixture.sim.awaits_copies() {
             return Ok(());
         }
+        let epoch = fixture.sim.volumes().epoch();
+        let is_well = |compute: &&Compute| {
+            compute.fabric.table().epoch() == epoch
+                && !fixture.sim.is_dead(compute.fabric.number())
+                && !compute.shared.is_terminated()
+        };
+        let well = members.iter().filter(is_well).map(|compute| compute.fabric.client()).collect();
+        // The identity of the recoverer ends when the pause begins.
+        let recovered = recover_in_pause(&mut fixture.sim, &fixture.scenario, &well);
+        last = recovered.err().unwrap_or(last);
         fixture.sim.work_on_copies();
     }
-    Err(Found::new(Property::Progress, "the pause for copies does not end".into()))
+    Err(Found::new(Property::Progress, format!("the pause for copies does not end: {last}")))
 }
 
 /// The compute servers that remain after all recoveries.
