@@ -32,6 +32,18 @@ pub enum Breach {
     CpuAnswersEarly,
     /// X1: a client is fenced at the primary alone.
     FencedAtPrimary,
+    /// J4: a host copies the last differences while recoverers still write.
+    CopiedBeforeQuiet,
+    /// J4: a host takes what it copied while clients wrote for a complete copy.
+    TrustsFirstCopy,
+    /// J5: the control state names a copy before its host has settled it.
+    OpenedUnsettled,
+    /// T3: a host takes what is left of a dropped copy for a complete one.
+    DroppedCopyReused,
+    /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
+    MakingNotMirrored,
+    /// J4: a primary's CPU sends its stores to a new copy only when the table names the copy.
+    MirroredFromOpening,
 }
 
 impl Breach {
@@ -44,6 +56,12 @@ impl Breach {
         Self::StaleTable,
         Self::CpuAnswersEarly,
         Self::FencedAtPrimary,
+        Self::CopiedBeforeQuiet,
+        Self::TrustsFirstCopy,
+        Self::OpenedUnsettled,
+        Self::DroppedCopyReused,
+        Self::MakingNotMirrored,
+        Self::MirroredFromOpening,
     ];
 }
 

@@ -80,6 +80,10 @@ pub enum Fault {
         /// Its number.
         host: u16,
     },
+    /// A new host registers. It has room for a copy of every volume.
+    HostJoins,
+    /// The leader gives up the pause in which copies are made (J6), if there is one.
+    AbortMaking,
 }
 
 impl fmt::Display for Fault {
@@ -106,6 +110,8 @@ impl fmt::Display for Fault {
             Self::Lose { server } => write!(f, "server {server} is lost"),
             Self::HostDown { host } => write!(f, "host {host} goes down"),
             Self::HostLost { host } => write!(f, "host {host} is declared lost"),
+            Self::HostJoins => write!(f, "a host joins"),
+            Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
         }
     }
 }

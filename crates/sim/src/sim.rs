@@ -11,7 +11,8 @@ use crate::world::volumes::{CLUSTER, Volumes};
 use crate::world::{Next, World};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
-use sherman_memory_server::{ClusterSettings, Memories, MemoryServer};
+use sherman_memory_server::cluster::Phase;
+use sherman_memory_server::{ClusterSettings, ClusterState, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -21,6 +22,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+pub use crate::world::copier::LaterLoss;
 
 pub use crate::outcome::{Fault, Outcome, Run, Stuck, Waiting};
 
@@ -50,6 +53,8 @@ pub struct SimConfig {
     pub replicas: u16,
     /// Hosts on which the copies of volumes lie. Without replication each server is a host.
     pub hosts: u16,
+    /// How many copies can be made again after losses, in one schedule.
+    pub spares: u16,
     /// Host memory of each server in bytes.
     pub host_bytes: usize,
     /// On-chip memory of each server in bytes.
@@ -77,6 +82,7 @@ impl Default for SimConfig {
             servers: 1,
             replicas: 1,
             hosts: 1,
+            spares: 0,
             host_bytes: 256 << 10,
             on_chip_bytes: 2 << 10,
             format,
@@ -117,7 +123,11 @@ impl Sim {
             let memory_id = u64::from(server) + CLUSTER;
             FormatOptions { server, servers: config.servers, memory_id, ..config.format }
         };
-        let formats = volumes.formats().unwrap_or_else(|| (0..config.servers).map(plain).collect());
+        let mut formats = volumes.formats().unwrap_or_else(|| (0..config.servers).map(plain).collect());
+        if volumes.is_replicated() {
+            // Memory of hosts, which is formatted again when a copy is made there.
+            formats.extend((0..config.spares).filter_map(|_| formats.first().copied()).collect::<Vec<_>>());
+        }
         for format in formats {
             let mut memory = ServerMemory::new(config.host_bytes, config.on_chip_bytes);
             let bytes = if format.server == 0 { ControlGeometry::bytes_of(&format) } else { 0 };
@@ -263,6 +273,50 @@ impl Sim {
     /// Makes `fault` happen now, outside any schedule.
     pub fn strike(&mut self, fault: Fault) {
         self.world.borrow_mut().strike_now(fault);
+    }
+
+    /// Decides how copies are made again in this schedule: hosts do a bit of work every `pace` events, the
+    /// leader gives up one pause after `patience` events, and more hosts are lost.
+    pub fn plan_copies(&mut self, pace: u64, patience: Option<u64>, later: Vec<LaterLoss>) {
+        self.world.borrow_mut().volumes.copier.plan(pace, patience, later);
+    }
+
+    /// How many copies were made again in this schedule, and how many hosts were declared lost.
+    pub fn made_and_lost(&self) -> (u32, u32) {
+        let world = self.world.borrow();
+        (world.volumes.copier.made, world.volumes.lost_hosts())
+    }
+
+    /// The hosts that died and were not declared lost.
+    pub fn dead_hosts(&self) -> Vec<u16> {
+        self.world.borrow().volumes.dead_hosts()
+    }
+
+    /// Whether volumes are closed so that copies can be made (J3).
+    pub fn is_paused(&self) -> bool {
+        let world = self.world.borrow();
+        world.volumes.cluster().is_some_and(|state| state.is_closed_for_makings())
+    }
+
+    /// Whether volumes are closed so that copies can be made, or will be as soon as nobody needs recovery.
+    pub fn awaits_copies(&self) -> bool {
+        let world = self.world.borrow();
+        let waits = |state: &ClusterState| {
+            let all =
+                !state.makings().is_empty() && state.makings().iter().all(|it| it.phase >= Phase::Copied);
+            all || state.is_closed_for_makings()
+        };
+        world.volumes.cluster().is_some_and(waits)
+    }
+
+    /// Whether the copy was made again.
+    pub fn was_made(&self, copy: u16) -> bool {
+        copy >= self.world.borrow().volumes.first_made()
+    }
+
+    /// Lets hosts work on copies, outside any schedule.
+    pub fn work_on_copies(&mut self) {
+        self.world.borrow_mut().work_once();
     }
 
     /// Kills a compute server, by number, right after this many more *effects* of its own. An effect is a

@@ -393,7 +393,12 @@ impl ClusterState {
             Request::Volumes => return Ok(Response::Volumes(self.table.encode())),
             Request::Servers => return Ok(self.hosts.list()),
             Request::DeclareLost { server } => return self.host_lost(*server, None),
-            Request::Join | Request::Cluster | Request::Register { .. } | Request::Alive { .. } => {
+            Request::Join
+            | Request::Cluster
+            | Request::Register { .. }
+            | Request::Alive { .. }
+            | Request::Copied { .. }
+            | Request::Settled { .. } => {
                 return Err(Refusal::BadRequest { what: "a member may not send this request" }.into());
             }
             // The sender asks again, because it did not get the answer.

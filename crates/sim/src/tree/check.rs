@@ -12,6 +12,7 @@ use sherman_core::survey::{account, survey};
 use sherman_core::{ComputeServer, Walk};
 use sherman_fabric::control::TreeInfo;
 use sherman_fabric::{Memory, Space};
+use sherman_layout::{ChunkEntry, Geometry};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -157,10 +158,17 @@ pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
     for (volume, entry) in (0u16..).zip(sim.volumes().volumes()) {
         let (Some(primary), Some(backup)) = (entry.primary, entry.backup) else { continue };
         let geometry = compute.geometry_of(volume);
+        let (here, made) = (primary, [primary, backup].into_iter().any(|copy| sim.was_made(copy)));
         let [primary, backup] = [primary, backup].map(|copy| {
             let memory = sim.copy(copy);
             let mut bytes = vec![0; memory.size(Space::Host) as usize];
             memory.load(Space::Host, 0, &mut bytes);
+            // A redo area is zeroed when it is given out, so redo chunks are not copied.
+            if made {
+                for chunk in redo_chunks(sim, here, &geometry) {
+                    bytes[chunk].fill(0);
+                }
+            }
             let table = geometry.span_table_offset as usize..;
             let (spans, entry) = (geometry.span_table_bytes() as usize, geometry.span_hint(0, 1) as usize);
             let entry = entry - geometry.span_hint(0, 0) as usize;
@@ -178,6 +186,20 @@ pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
         }
     }
     Ok(())
+}
+
+/// The bytes of the chunks of a copy that hold redo areas.
+fn redo_chunks(sim: &Sim, copy: u16, geometry: &Geometry) -> Vec<std::ops::Range<usize>> {
+    let memory = sim.copy(copy);
+    let is_redo = |chunk: &u32| {
+        let word = memory.load_u64(Space::Host, geometry.chunk_entry(*chunk));
+        ChunkEntry::from_bits(word) == Some(ChunkEntry::Redo)
+    };
+    let bytes = |chunk: u32| {
+        let at = geometry.chunks_offset + u64::from(chunk) * geometry.chunk_bytes;
+        at as usize..(at + geometry.chunk_bytes) as usize
+    };
+    (0..geometry.chunks).filter(is_redo).map(bytes).collect()
 }
 
 /// Walks the tree at rest, node by node.

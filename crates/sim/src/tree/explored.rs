@@ -64,6 +64,12 @@ pub struct Crashes {
     pub departed: u32,
     /// Requests to the catalog.
     pub catalog: u32,
+    /// Copies that were made again.
+    pub made: u32,
+    /// Hosts that were declared lost within the schedule.
+    pub lost: u32,
+    /// Whether a made copy became a primary.
+    pub failed_over: bool,
 }
 
 impl Crashes {
@@ -78,7 +84,15 @@ impl Crashes {
         let count = |of: fn(&Mishap) -> bool| mishaps.iter().filter(|mishap| of(mishap)).count() as u32;
         let mut ids: Vec<_> = everyone.iter().map(|compute| compute.fabric.client()).collect();
         ids.sort_unstable();
+        let (made, lost) = sim.made_and_lost();
         Self {
+            made,
+            lost,
+            failed_over: sim
+                .volumes()
+                .volumes()
+                .iter()
+                .any(|entry| entry.primary.is_some_and(|copy| sim.was_made(copy))),
             deaths: everyone.iter().filter(|compute| sim.is_dead(compute.fabric.number())).count() as u32,
             terminated: everyone.iter().filter(|compute| compute.shared.is_terminated()).count() as u32,
             recoveries: everyone.iter().map(|compute| compute.shared.participation().recoveries).sum(),
@@ -152,6 +166,12 @@ shares! {
     departure,
     /// Trees were opened, created or dropped.
     catalog,
+    /// A lost copy was made again.
+    making,
+    /// Two or more hosts were lost.
+    losses,
+    /// A copy that was made again became the primary of its volume.
+    failover_to_made,
 }
 
 /// Totals over many schedules.
@@ -206,6 +226,9 @@ impl Explored {
             cut_off: seen.crashes.cut_off > 0,
             departure: seen.crashes.departed > 0,
             catalog: seen.crashes.catalog > 0,
+            making: seen.crashes.made > 0,
+            losses: seen.crashes.lost > 1,
+            failover_to_made: seen.crashes.failed_over,
         };
         self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
@@ -307,6 +330,12 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
+            let Shares { making, losses, failover_to_made, .. } = self.with;
+            if making > 0 {
+                write!(f, "{:.1} % with a copy made again, ", percent(making))?;
+                write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
+                write!(f, "{:.1} % with several lost hosts, ", percent(losses))?;
+            }
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }
         write!(f, "{} violations", self.violated)

@@ -5,7 +5,7 @@ use crate::endpoint::{SimFabric, VolumeEndpoint};
 use crate::knobs::Knobs;
 use crate::sim::{Sim, Stuck};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Walk, Worker};
-use sherman_fabric::{ComputeId, Endpoint, Memory, Peer, Space, calls};
+use sherman_fabric::{Clock, ComputeId, Endpoint, Memory, Peer, Space, calls, sleep_until};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,4 +223,26 @@ pub(super) fn try_join(
     let tree = sim.block_on(worker.tree(TREE, &spec)).map_err(stuck)?;
     let tree = tree.map_err(|error| format!("a client cannot open the tree: {error}"))?;
     Ok(Compute { fabric, shared, tree })
+}
+
+/// Adds a compute server to `sim` while volumes are closed. It recovers all members except those that are
+/// `well`, and waits until no lease of an older epoch can be counted on. Then it falls silent. Returns the
+/// problem if there is one.
+pub(super) fn recover_in_pause(
+    sim: &mut Sim,
+    scenario: &Scenario,
+    well: &BTreeSet<ComputeId>,
+) -> Result<(), String> {
+    let stuck = |stuck: Stuck| stuck.to_string();
+    let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;
+    let endpoint = fabric.volumes().map_err(|error| error.to_string())?;
+    let table = Arc::clone(fabric.table());
+    let opened = sim.block_on(ComputeServer::open_replicated(&endpoint, options(scenario), table));
+    let shared =
+        opened.map_err(stuck)?.map_err(|error| format!("a client cannot open the cluster: {error}"))?;
+    let worker = Worker::new(endpoint, shared);
+    let recovered = sim.block_on(worker.recover_all(|client| well.contains(&client), TIMEOUT));
+    recovered.map_err(stuck)?.map_err(|error| format!("a recovery failed: {error}"))?;
+    let until = worker.endpoint().now() + 2 * scenario.lease_nanos;
+    sim.block_on(sleep_until(worker.endpoint(), until)).map_err(stuck)
 }

@@ -6,7 +6,7 @@
 //! and the inspector takes over everything.
 
 use super::check::{self, Found, Property};
-use super::fixture::{Compute, Fixture, TREE, try_join};
+use super::fixture::{Compute, Fixture, TREE, recover_in_pause, try_join};
 use super::script::Record;
 use crate::linear::Checker;
 use crate::sim::{Fault, Run};
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Longer, in virtual time, than any recovery takes.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// More than the bits of work that the copies of a pause need.
+const MOST_TRIES: u32 = 16;
 
 /// A schedule that has ended.
 pub(super) struct Scene<'a> {
@@ -29,6 +31,8 @@ pub(super) struct Scene<'a> {
     pub record: &'a Record,
     /// The hosts that were lost.
     pub lost: &'a [u16],
+    /// Whether a pause for copies goes on until the copies are made. Otherwise the leader gives it up.
+    pub finishes: bool,
 }
 
 impl Scene<'_> {
@@ -47,6 +51,13 @@ impl Scene<'_> {
             // A host that died may not have been declared lost yet.
             fixture.sim.strike(Fault::HostLost { host });
         }
+        for host in fixture.sim.dead_hosts() {
+            fixture.sim.strike(Fault::HostLost { host });
+        }
+        if fixture.sim.is_paused() && !self.finishes {
+            fixture.sim.strike(Fault::AbortMaking);
+        }
+        finish_copies(fixture, self.everyone)?;
         let mut left = Left::settle(fixture, self.everyone)?;
         let (walk, others) = self.look(fixture, &left)?;
         *seen = walk;
@@ -70,6 +81,29 @@ impl Scene<'_> {
         check::space(&fixture.sim, fixture.scenario.servers, &left.everyone().collect::<Vec<_>>(), &walks)?;
         Ok((walk, others))
     }
+}
+
+/// Recovers everybody who needs it, and lets hosts finish the copies for which a pause has begun or will begin
+/// (J3-J5).
+fn finish_copies(fixture: &mut Fixture, members: &[Compute]) -> Result<(), Found> {
+    let mut last = String::new();
+    for _ in 0..MOST_TRIES {
+        if !fixture.sim.awaits_copies() {
+            return Ok(());
+        }
+        let epoch = fixture.sim.volumes().epoch();
+        let is_well = |compute: &&Compute| {
+            compute.fabric.table().epoch() == epoch
+                && !fixture.sim.is_dead(compute.fabric.number())
+                && !compute.shared.is_terminated()
+        };
+        let well = members.iter().filter(is_well).map(|compute| compute.fabric.client()).collect();
+        // The identity of the recoverer ends when the pause begins.
+        let recovered = recover_in_pause(&mut fixture.sim, &fixture.scenario, &well);
+        last = recovered.err().unwrap_or(last);
+        fixture.sim.work_on_copies();
+    }
+    Err(Found::new(Property::Progress, format!("the pause for copies does not end: {last}")))
 }
 
 /// The compute servers that remain after all recoveries.

@@ -69,7 +69,8 @@ impl Members {
         // A restart ends every identity. Without rejoins, nothing would happen after it.
         let all = if restarts { (scenario.computes * scenario.threads).min(MOST_REJOINS) } else { 0 };
         // Every loss of a host ends every identity too.
-        let all = if scenario.replicas > 1 { 4 * scenario.computes * scenario.threads } else { all };
+        let tables = if scenario.remade { 16 } else { 4 };
+        let all = if scenario.replicas > 1 { tables * scenario.computes * scenario.threads } else { all };
         Rc::new(Self {
             visitors: 2 + rng.below(8) as u32,
             leavers: if seed.is_some() && rng.one_in(2) { rng.next_u64() } else { 0 },

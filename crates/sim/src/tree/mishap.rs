@@ -2,7 +2,7 @@
 
 use super::scenario::Scenario;
 use crate::rng::Rng;
-use crate::sim::{Fault, Sim};
+use crate::sim::{Fault, LaterLoss, Sim};
 use std::fmt;
 
 /// A fault. Compute servers are numbered within the schedule, from 0.
@@ -76,6 +76,21 @@ pub enum Mishap {
         /// declared lost at once, and serves clients that have the old table.
         dead_for: Option<u64>,
     },
+    /// A host joins the cluster.
+    Join {
+        /// The event before which it happens.
+        step: u64,
+    },
+    /// One more host is lost, when copies are made or were made again.
+    Again {
+        /// When, and which one.
+        loss: LaterLoss,
+    },
+    /// The leader gives up the first pause for copies that lasts so long.
+    GiveUp {
+        /// The length of the pause in events.
+        after: u64,
+    },
 }
 
 /// Approximate number of events of an operation. Faults must happen while operations run.
@@ -92,7 +107,9 @@ impl Mishap {
         let count =
             if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
-        if replicated && !rng.one_in(4) {
+        if scenario.remade {
+            mishaps.extend(Self::losses(&mut rng, scenario, lease));
+        } else if replicated && !rng.one_in(4) {
             mishaps.push(Self::lost_host(&mut rng, scenario, lease));
         }
         // The recoverer often dies too.
@@ -141,6 +158,57 @@ impl Mishap {
         }
     }
 
+    /// A host is lost early, others join, and one or two more are lost later.
+    fn losses(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
+        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
+        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+        let dead_for = |rng: &mut Rng| rng.one_in(2).then(|| rng.below(lease) as u64);
+        let host = rng.below(usize::from(hosts)) as u16;
+        let mut mishaps = vec![
+            Self::Host { host, step: rng.below(steps / 3) as u64, dead_for: dead_for(rng) },
+            Self::Join { step: rng.below(steps / 3) as u64 },
+        ];
+        let midway = rng.one_in(4);
+        if midway || rng.one_in(3) {
+            mishaps.push(Self::Join { step: rng.below(steps / 2) as u64 });
+        }
+        if midway {
+            let after = rng.below(3 * lease) as u64;
+            let loss = LaterLoss { midway, after, pick: rng.below(4) as u16, dead_for: dead_for(rng) };
+            mishaps.push(Self::Again { loss });
+        }
+        if rng.one_in(6) {
+            mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
+        }
+        if !rng.one_in(4) {
+            let after = [0, rng.below(60), rng.below(600)][rng.below(3)] as u64;
+            let (midway, pick) = (false, rng.below(4) as u16);
+            mishaps.push(Self::Again { loss: LaterLoss { midway, after, pick, dead_for: dead_for(rng) } });
+        }
+        mishaps
+    }
+
+    /// Whether this is a part of making copies again, and no trouble for clients beyond new epochs.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::GiveUp { .. })
+    }
+
+    /// The loss that follows others, if this is one.
+    pub(super) fn later_loss(&self) -> Option<LaterLoss> {
+        match *self {
+            Self::Again { loss } => Some(loss),
+            _ => None,
+        }
+    }
+
+    /// After how many events the leader gives up a pause.
+    pub(super) fn patience(&self) -> Option<u64> {
+        match *self {
+            Self::GiveUp { after } => Some(after),
+            _ => None,
+        }
+    }
+
     /// The host that is lost, if any.
     pub(super) fn host(&self) -> Option<u16> {
         match *self {
@@ -163,6 +231,8 @@ impl Mishap {
             | Self::Disconnect { compute: who, .. }
             | Self::CutOff { compute: who, .. } => who == compute,
             Self::Ambush { .. } | Self::Restart { .. } | Self::Host { .. } => true,
+            // Every table change ends the identity.
+            Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
         }
     }
 
@@ -196,6 +266,9 @@ impl Mishap {
                 }
                 sim.fault_at(step + dead_for.unwrap_or(0), Fault::HostLost { host });
             }
+            Self::Join { step } => sim.fault_at(step, Fault::HostJoins),
+            // The world waits until they are due.
+            Self::Again { .. } | Self::GiveUp { .. } => {}
         }
     }
 }
@@ -237,6 +310,16 @@ impl fmt::Display for Mishap {
             Self::Host { host, step, dead_for: Some(steps) } => {
                 write!(f, "host {host} dies at event {step}, and is declared lost {steps} events later")
             }
+            Self::Join { step } => write!(f, "a host joins at event {step}"),
+            Self::Again { loss: LaterLoss { midway, after, pick, dead_for } } => {
+                let when = if *midway { "a copy is planned" } else { "copies were made" };
+                write!(f, "{after} events after {when}, a host of volume {pick} ")?;
+                match dead_for {
+                    Some(steps) => write!(f, "dies, and is declared lost {steps} events later"),
+                    None => write!(f, "is declared lost, and lives on"),
+                }
+            }
+            Self::GiveUp { after } => write!(f, "the leader gives up a pause of {after} events"),
         }
     }
 }

@@ -60,6 +60,8 @@ pub(super) const NEAR: u64 = 10;
 /// Ids of a cluster with replication: every loss of a host ends every identity, and each thread joins again
 /// as a compute server of its own.
 const MEMBERS_OF_REPLICAS: u32 = 31;
+/// How many copies of each volume can be made again in a schedule.
+const SPARES: u16 = 4;
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
 
@@ -95,6 +97,8 @@ pub struct Scenario {
     pub replicas: u16,
     /// Number of hosts, if there is more than one copy.
     pub hosts: u16,
+    /// Hosts join, lost copies are made again, and more hosts are lost. Needs `replicas`.
+    pub remade: bool,
     /// Number of compute servers.
     pub computes: u32,
     /// Threads of each compute server.
@@ -160,6 +164,7 @@ impl Default for Scenario {
             servers: 1,
             replicas: 1,
             hosts: 1,
+            remade: false,
             computes: 2,
             threads: 2,
             operations: 4,
@@ -302,10 +307,15 @@ impl Scenario {
     pub fn drawn_with_replicas(seed: u64, format: Format) -> Self {
         let drawn = Self::drawn_with_crashes(seed, format);
         let mut rng = Rng::new(seed ^ 0x0052_4550_4c49);
+        let (third, servers) = (rng.one_in(3), 1 + rng.below(2) as u16);
+        let remade = rng.one_in(2);
         Self {
             replicas: 2,
-            hosts: 2 + u16::from(rng.one_in(3)),
-            servers: 1 + rng.below(2) as u16,
+            hosts: 2 + u16::from(third),
+            servers,
+            remade,
+            // Each copy that is made takes clients two identities more.
+            operations: if remade { drawn.operations + 3 } else { drawn.operations },
             // A lease must outlast the loss of a host, and a client's way to its next identity.
             lease_nanos: 2 * drawn.lease_nanos,
             catalog: false,
@@ -350,6 +360,7 @@ impl Scenario {
             servers: self.servers,
             replicas: self.replicas,
             hosts: self.hosts,
+            spares: if self.remade { SPARES * self.servers } else { 0 },
             host_bytes: match (self.short, self.catalog) {
                 (true, _) => 60 << 10,
                 (false, _) if self.replicas > 1 => 320 << 10,

@@ -168,6 +168,7 @@ impl Explorer {
                     everyone: &remaining,
                     record: &self.record,
                     lost: &lost,
+                    finishes: (seed / 2).is_multiple_of(2),
                 };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
                 let healthy = health(case, &world.fixture.scenario, &participants.computes)
@@ -358,6 +359,9 @@ impl Loaded {
                 members.employ_keeper(&compute.fabric, &compute.shared);
             }
         }
+        let later = case.mishaps.iter().filter_map(Mishap::later_loss).collect();
+        let patience = case.mishaps.iter().find_map(Mishap::patience);
+        self.fixture.sim.plan_copies(3 + case.seed.wrapping_mul(31) % 40, patience, later);
         for mishap in &case.mishaps {
             mishap.arrange(&mut self.fixture.sim, &numbers, &endpoints);
         }
@@ -414,7 +418,8 @@ fn health(case: &Case, scenario: &Scenario, computes: &[Compute]) -> Result<(), 
 /// Checks that the loss of a host left no change in doubt, if nothing else went wrong and every task got its
 /// turn (E3).
 fn settled(case: &Case, scenario: &Scenario, record: &Record) -> Result<(), Found> {
-    let alone = matches!(case.mishaps[..], [Mishap::Host { .. }]);
+    let mut mishaps = case.mishaps.iter().filter(|mishap| !mishap.is_harmless());
+    let alone = matches!((mishaps.next(), mishaps.next()), (Some(Mishap::Host { .. }), None));
     let threads = u64::from(scenario.computes * (scenario.threads + KEEPING_THREADS));
     let long = HEALTHY_LEASE_STEPS.max(HEALTHY_LEASE_TURNS * threads) * 2;
     let judged = alone && is_fair(case.schedule) && scenario.lease_nanos >= long * STEP_NANOS_OF_CRASHES;

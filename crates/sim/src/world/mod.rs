@@ -13,11 +13,13 @@
 //! | [`verbs`] | posting, checking and executing verbs; F7's prefixes |
 //! | [`control`] | calls, fencing, and faults: clients that die, servers that are lost |
 //! | [`volumes`] | volumes in several copies: hosts, the table, promotion |
+//! | [`copier`] | what hosts do to make copies again, and second losses |
 //! | [`timers`] | virtual time |
 //! | [`state`] | the hash of the whole state, for exhaustive search |
 
 pub(crate) mod actors;
 pub(crate) mod control;
+pub(crate) mod copier;
 pub(crate) mod flight;
 pub(crate) mod queue_pair;
 pub(crate) mod state;
@@ -377,6 +379,9 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if self.volumes.copier.is_busy() {
+                self.work_on_copies();
+            }
             if let Some((host, dead_for)) = self.losing.take() {
                 if dead_for.is_some() {
                     self.strike_now(Fault::HostDown { host });

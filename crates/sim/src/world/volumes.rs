@@ -12,6 +12,7 @@
 //! old table read and write its copies until their leases have run out.
 
 use super::World;
+use super::copier::Copier;
 use crate::hash::{mix, mix_bytes};
 use crate::knobs::Breach;
 use crate::memory::CpuView;
@@ -38,27 +39,62 @@ pub(crate) struct Volumes {
     cluster: Option<ClusterState>,
     /// For each host: whether its process runs.
     up: Vec<bool>,
+    /// What hosts do to make copies again.
+    pub(crate) copier: Copier,
 }
 
 impl Volumes {
     /// A cluster without replication: each server is a volume.
     pub(crate) fn single(volumes: u16) -> Self {
         let table = Arc::new(VolumeTable::single(volumes));
-        Self { table, former: None, cluster: None, up: Vec::new() }
+        Self { table, former: None, cluster: None, up: Vec::new(), copier: Copier::default() }
     }
 
     /// A cluster of as many hosts as the settings expect.
     pub(crate) fn replicated(settings: ClusterSettings) -> Result<Self, FormatError> {
         let mut cluster = ClusterState::new(CLUSTER, settings)?;
         for host in 0..settings.hosts {
-            let address = format!("unix:/host{host}");
-            let (memory_bytes, boot) = (settings.bytes_per_host(), u64::from(host) + 1);
-            let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER };
-            let registered = cluster.apply(&Command::Register { now: 0, offer });
-            debug_assert!(registered.is_ok(), "{registered:?}");
+            register(&mut cluster, 0, host);
         }
         let (table, up) = (Arc::clone(cluster.table()), vec![true; usize::from(settings.hosts)]);
-        Ok(Self { table, former: None, cluster: Some(cluster), up })
+        Ok(Self { table, former: None, cluster: Some(cluster), up, copier: Copier::default() })
+    }
+
+    /// The control state of a cluster with copies.
+    pub(crate) fn cluster(&self) -> Option<&ClusterState> {
+        self.cluster.as_ref()
+    }
+
+    pub(super) fn cluster_mut(&mut self) -> Option<&mut ClusterState> {
+        self.cluster.as_mut()
+    }
+
+    /// The hosts that died and were not declared lost.
+    pub(crate) fn dead_hosts(&self) -> Vec<u16> {
+        let known = |host: &u16| {
+            self.cluster.as_ref().and_then(|state| state.host(*host)).is_some_and(|host| host.info.up)
+        };
+        (0..).zip(&self.up).filter(|(_, up)| !**up).map(|(host, _)| host).filter(known).collect()
+    }
+
+    /// The number of the first copy that was not there when the cluster was formed.
+    pub(crate) fn first_made(&self) -> u16 {
+        self.cluster.as_ref().map_or(u16::MAX, |state| {
+            state.settings().volumes.saturating_mul(state.settings().copies_per_volume())
+        })
+    }
+
+    /// How many hosts were declared lost.
+    pub(crate) fn lost_hosts(&self) -> u32 {
+        let hosts = self.cluster.iter().flat_map(|state| state.hosts());
+        hosts.filter(|host| !host.info.up).count() as u32
+    }
+
+    /// Whether no volume loses its last complete copy with this host.
+    pub(super) fn can_lose(&self, host: u16) -> bool {
+        let elsewhere =
+            |copy: Option<u16>| copy.is_some_and(|copy| self.host_of(copy) != host && self.is_up(copy));
+        self.table.volumes().iter().all(|entry| elsewhere(entry.primary) || elsewhere(entry.backup))
     }
 
     /// Whether the cluster has copies.
@@ -79,13 +115,24 @@ impl Volumes {
         self.cluster.as_ref().map_or(0, |cluster| mix_bytes(1, &cluster.snapshot()))
     }
 
-    fn host_of(&self, copy: u16) -> u16 {
-        self.table.sites().get(usize::from(copy)).map_or(0, |site| site.host)
+    pub(super) fn host_of(&self, copy: u16) -> u16 {
+        self.table.sites().get(usize::from(copy)).map_or(u16::MAX, |site| site.host)
     }
 
-    fn is_up(&self, copy: u16) -> bool {
+    pub(super) fn is_up(&self, copy: u16) -> bool {
         self.up.get(usize::from(self.host_of(copy))).copied().unwrap_or(true)
     }
+}
+
+/// Registers a host with room for a copy of every volume.
+fn register(cluster: &mut ClusterState, now: u64, host: u16) {
+    let settings = cluster.settings();
+    let (address, boot) = (format!("unix:/host{host}"), u64::from(host) + 1);
+    let memory_bytes = settings.volume_bytes.saturating_mul(u64::from(settings.volumes));
+    let memory_bytes = memory_bytes.max(settings.bytes_per_host());
+    let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER };
+    let registered = cluster.apply(&Command::Register { now, offer });
+    debug_assert!(registered.is_ok(), "{registered:?}");
 }
 
 /// The memory of a primary's CPU, which also keeps what the CPU stores.
@@ -158,7 +205,7 @@ impl World {
         copy: u16,
         act: impl FnOnce(&mut MemoryServer, Memories<'_>) -> T,
     ) -> T {
-        let others = self.copies_beside(copy);
+        let others = self.mirrors_of(copy);
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;
         let view = CpuView::new(&mut target.memory);
@@ -195,7 +242,7 @@ impl World {
             return Err(FabricError::EpochEnded { client: compute_server.client });
         }
         // T5: a primary that cannot send its stores to another copy does not answer.
-        let broken = self.copies_beside(copy).into_iter().any(|other| !self.volumes.is_up(other));
+        let broken = self.mirrors_of(copy).into_iter().any(|other| !self.volumes.is_up(other));
         let deposed = self.volumes.table.of_copy(copy).is_none_or(|(_, role)| role != Role::Primary);
         if broken || deposed { Err(FabricError::Disconnected { server: copy }) } else { Ok(()) }
     }
@@ -264,12 +311,13 @@ impl World {
 
     /// What hosts do after a command of the control state: they end the connections of ids that it freed, and
     /// carry out a new table.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         let Some(cluster) = &self.volumes.cluster else { return };
         let (next, reaped) = (Arc::clone(cluster.table()), cluster.reaped().to_vec());
         for client in reaped {
             self.fence_everywhere(client);
         }
+        self.follow_makings();
         let next = self.bend(next);
         if Arc::ptr_eq(&next, &self.volumes.table) || *next == *self.volumes.table {
             return;
@@ -277,7 +325,9 @@ impl World {
         let former = std::mem::replace(&mut self.volumes.table, next);
         let table = Arc::clone(&self.volumes.table);
         if former.epoch() == table.epoch() {
-            self.log.remark(NO_TASK, self.now, "all volumes are open".into());
+            if table.all_open() && !former.all_open() {
+                self.log.remark(NO_TASK, self.now, "all volumes are open".into());
+            }
             return;
         }
         for (was, is) in former.volumes().iter().zip(table.volumes()) {
@@ -285,6 +335,7 @@ impl World {
                 self.promote(copy);
             }
         }
+        self.note_made(&former);
         self.volumes.former = Some(former);
         self.log.remark(NO_TASK, self.now, format!("new table: {:?}", table.volumes()));
     }
@@ -341,6 +392,15 @@ impl World {
         self.follow();
     }
 
+    /// A new host registers.
+    pub(super) fn join_host(&mut self) {
+        let (now, host) = (self.now, self.volumes.up.len() as u16);
+        let Some(cluster) = &mut self.volumes.cluster else { return };
+        register(cluster, now, host);
+        self.volumes.up.push(true);
+        self.follow();
+    }
+
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
     fn promote(&mut self, copy: u16) {
         let target = &mut self.servers[usize::from(copy)];
@@ -356,7 +416,7 @@ impl World {
     }
 
     /// Whether this rule of replication is broken on purpose.
-    fn breaks(&self, breach: Breach) -> bool {
+    pub(super) fn breaks(&self, breach: Breach) -> bool {
         self.knobs.breach == Some(breach)
     }
 
