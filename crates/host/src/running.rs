@@ -18,6 +18,7 @@ use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Settings, Start};
 use sherman_control::plane::ControlPlane;
+use sherman_embedded::host::Host;
 use sherman_fabric::group::{HostOffer, Registration};
 use sherman_fabric::{Response, ServerStats};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
@@ -229,6 +230,12 @@ impl HostHandle {
     /// Why the host has ended, if it has.
     pub fn ended(&self) -> Option<Ended> {
         self.end.why()
+    }
+
+    /// The memory of a copy that is here, or is being made here. For checks: clients reach it through the
+    /// sockets alone.
+    pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        self.server.copy(copy)
     }
 
     /// The counters of its memory server.

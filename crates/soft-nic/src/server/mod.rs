@@ -312,6 +312,11 @@ impl ServerHandle {
         self.0.remove_copy(copy);
     }
 
+    /// The memory of a copy, if it is served or being made here. Clients reach it through the server alone.
+    pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        self.0.copy(copy)
+    }
+
     /// Its counters.
     pub fn stats(&self) -> ServerStats {
         self.0.stats()

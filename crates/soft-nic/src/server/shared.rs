@@ -231,6 +231,14 @@ impl Shared {
         }
     }
 
+    /// The memory of a copy.
+    pub(super) fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        match &self.serves {
+            Serves::Memory(_) => None,
+            Serves::Copies(copies) => copies.get(copy).map(|served| Arc::clone(&served.host)),
+        }
+    }
+
     /// Takes the bytes of a copy that is being made.
     pub(super) fn install_filling(&self, copy: u16, host: Arc<Host>) {
         if let Serves::Copies(copies) = &self.serves {
