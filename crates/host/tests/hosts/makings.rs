@@ -7,7 +7,8 @@ use sherman_control::wire::Role;
 use sherman_embedded::host::Host;
 use sherman_fabric::calls::{self, JoinGroup};
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Memory, Space};
+use sherman_fabric::group::Admission;
+use sherman_fabric::{Memory, Space, Verdict};
 use sherman_host::RunningHost;
 use sherman_layout::ChunkEntry;
 use sherman_replica::VolumeTable;
@@ -187,4 +188,71 @@ fn the_hosts_that_are_left_make_the_copies_if_they_have_room() {
     });
     wait_for_epoch(&hosts, whole.epoch);
     check_equal(&hosts, &table(&whole));
+}
+
+#[test]
+fn volumes_open_again_if_a_member_keeps_the_state_from_being_quiet() {
+    let folder = Folder::new();
+    let settings = settings(3, 3);
+    let room = settings.bytes_per_host();
+    let mut hosts = cluster_with(&folder, &NAMES, settings, room);
+    let formed = agree(&folder, &NAMES, "a cluster of three voters", |info| {
+        info.formed && info.hosts.iter().filter(|host| host.voter).count() == 3
+    });
+    wait_for_epoch(&hosts, formed.epoch);
+    let leader = leader_of(&folder, &NAMES, &formed);
+    drop(hosts.remove((leader + 1) % 3));
+    let seen = || info(&folder, NAMES[leader]);
+    let open = wait_for("open volumes without the lost host", || {
+        seen().filter(|info| info.epoch > formed.epoch && table(info).all_open())
+    });
+
+    // A member renews its lease until volumes close so that copies can be made. Then it says nothing more.
+    let at_leader = folder.socket(NAMES[leader]);
+    let admission = ask(&at_leader, Role::Newcomer, JoinGroup).expect("an identity");
+    let (client, incarnation, cluster) = (admission.client, admission.incarnation, admission.cluster);
+    let control = || Role::Control { client, incarnation, cluster };
+    ask(&at_leader, control(), calls::Activate).expect("the member is active");
+    let (closed, _new) = std::thread::scope(|scope| {
+        let new = scope.spawn(|| join_with(&folder, "d", NAMES[leader], room));
+        let closed = wait_for("closed volumes", || {
+            let _ = ask(&at_leader, control(), calls::Renew);
+            seen().filter(|info| info.epoch > open.epoch)
+        });
+        (closed, new.join().expect("a new host"))
+    });
+    let closed_for: Vec<bool> = table(&closed).volumes().iter().map(|entry| entry.open).collect();
+    assert_eq!(closed_for.iter().filter(|open| !**open).count(), 2, "{closed_for:?}");
+    // Nobody recovers the member, so nobody says that nobody writes.
+    let opened = wait_for("open volumes", || seen().filter(|info| table(info).all_open()));
+    assert_eq!(opened.epoch, closed.epoch);
+    assert!(!is_whole(&table(&opened)));
+
+    // When the member is gone, the volumes close again. That ends its recoverer, whose successor recovers it.
+    let next = || ask(&at_leader, Role::Newcomer, JoinGroup).expect("an identity");
+    let ask_as = |admission: &Admission| {
+        let Admission { client, incarnation, cluster, .. } = *admission;
+        Role::Control { client, incarnation, cluster }
+    };
+    let recoverer = next();
+    ask(&at_leader, ask_as(&recoverer), calls::Activate).expect("the recoverer is active");
+    wait_for("a dead member", || {
+        let _ = ask(&at_leader, ask_as(&recoverer), calls::Renew);
+        let verdict = ask(&at_leader, ask_as(&recoverer), calls::Suspect { client }).expect("a verdict");
+        (verdict == Verdict::Recover).then_some(())
+    });
+    ask(&at_leader, ask_as(&recoverer), calls::Relieve { client }).expect("nothing to replay");
+    ask(&at_leader, ask_as(&recoverer), calls::FreeId { client }).expect("nothing to retire");
+    wait_for("closed volumes", || seen().filter(|info| info.epoch > opened.epoch));
+    let successor = next();
+    let former = recoverer.client;
+    let succeed = calls::Succeed { client: former, incarnation: recoverer.incarnation };
+    ask(&at_leader, ask_as(&successor), calls::Activate).expect("the successor is active");
+    assert_eq!(ask(&at_leader, ask_as(&successor), succeed), Ok(Verdict::Inherit));
+    ask(&at_leader, ask_as(&successor), calls::Relieve { client: former }).expect("nothing to replay");
+    ask(&at_leader, ask_as(&successor), calls::FreeId { client: former }).expect("nothing to retire");
+    wait_for("two copies of every volume", || {
+        let _ = ask(&at_leader, ask_as(&successor), calls::Renew);
+        seen().filter(|info| is_whole(&table(info)))
+    });
 }
