@@ -1,16 +1,20 @@
 //! Copies are made between two memories, over the sockets of a server.
 
+use super::ranges::{BLOCK, differing, pieces, ranges};
+use super::worker::Failure;
 use super::*;
 use crate::copies::make;
-use sherman_control::plane::{Answer, Asker as PlaneAsker, ControlPlane};
+use sherman_control::plane::{Answer, Asker as PlaneAsker, ControlPlane, Mirror};
+use sherman_control::wire::frame::MAX_FILL;
 use sherman_embedded::host::{Asker, Session};
-use sherman_fabric::ComputeId;
 use sherman_fabric::control::ChunkClass;
+use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Space};
 use sherman_layout::{FormatOptions, LockOptions};
 use sherman_memory_server::cluster::ClusterSettings;
 use sherman_soft_nic::server::{Listen, RunningServer, ServerOptions, SoftNicServer};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
 
 const CLUSTER: u64 = 7;
 const OWN: Identity = Identity { cluster: CLUSTER, host: 1, incarnation: 2 };
