@@ -267,6 +267,43 @@ fn a_copy_is_made_in_two_steps_and_the_stores_of_the_cpu_are_in_it() {
 }
 
 #[test]
+fn tables_that_were_overwritten_with_older_bytes_are_right_after_the_last_comparison() {
+    let world = World::new(Space::OnChip);
+    world.write_span(1, None);
+    let link = Arc::new(MirrorLink::start(OWN, None, PATIENCE).unwrap());
+    link.retarget(EPOCH, vec![(COPY, world.address())]);
+    let mut worker = world.worker(task(Phase::Copied, Some(&link)));
+    let everything = ranges(&world.primary);
+    worker.sync(&everything, None).unwrap();
+    // The CPU's store is mirrored, and then a block arrives that was loaded before the store.
+    let entry = world.primary.superblock().geometry.client_entry(ComputeId(9));
+    let mut before = [0; 64];
+    world.primary.memory().load(Space::Host, entry / 64 * 64, &mut before);
+    world.ask(&Request::Fence { client: ComputeId(9) }, Some(&link));
+    eventually(|| world.differing_bytes().is_empty());
+    world.copy.fill(entry / 64 * 64, &before).unwrap();
+    assert!(!world.differing_bytes().is_empty());
+    worker.sync_tables(&link, 0).unwrap();
+    assert!(world.differing_bytes().is_empty());
+}
+
+#[test]
+fn a_copy_is_not_settled_before_it_has_the_stores_of_the_cpu() {
+    let world = World::new(Space::OnChip);
+    world.write_span(1, None);
+    let link = Arc::new(MirrorLink::start(OWN, None, Duration::from_millis(50)).unwrap());
+    link.retarget(EPOCH, vec![(COPY, Address::Unix("/nowhere/at/all".into()))]);
+    let copier = Copier::start(world.plan(), task(Phase::Copied, Some(&link))).unwrap();
+    world.ask(&Request::Fence { client: ComputeId(9) }, Some(&link));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(world.reports(), []);
+    link.retarget(EPOCH, vec![(COPY, world.address())]);
+    eventually(|| !world.reports().is_empty());
+    assert!(world.differing_bytes().is_empty());
+    drop(copier);
+}
+
+#[test]
 fn what_was_compared_before_the_state_changed_is_not_reported() {
     let world = World::new(Space::OnChip);
     world.write_span(1, None);

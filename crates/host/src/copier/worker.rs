@@ -198,7 +198,7 @@ impl Worker {
 
     /// Compares the tables once more, and sends what differs over the mirror link, so that it is in order
     /// with the stores of the CPU.
-    fn sync_tables(&mut self, link: &MirrorLink, stamp: u64) -> Result<(), Failure> {
+    pub(super) fn sync_tables(&mut self, link: &MirrorLink, stamp: u64) -> Result<(), Failure> {
         // From here on a store of an earlier quiet time, which arrives late, is one that was made before.
         self.mirror(link, vec![Vec::new()], stamp)?;
         let ranges = tables(&self.plan.primary.superblock().geometry);
