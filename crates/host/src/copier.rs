@@ -1,11 +1,11 @@
-//! Makes a lost copy of a volume again: sends the bytes of the primary to another host (J' in
+//! Makes a lost copy of a volume again: sends the bytes of the primary to another host (J1-J6 in
 //! `docs/REPLICATION.md`).
 //!
 //! The host of the primary has a thread for each copy that is being made. It compares digests of blocks, and
 //! sends the blocks that differ. It does so twice:
 //!
-//! - **While the volume is open** (J'2). Clients change it meanwhile, so the copy is nearly right at the end.
-//! - **While the state is quiet** (J'4). The volume is closed, and nobody writes but the primary's CPU. From
+//! - **While the volume is open** (J2). Clients change it meanwhile, so the copy is nearly right at the end.
+//! - **While the state is quiet** (J4). The volume is closed, and nobody writes but the primary's CPU. From
 //!   the beginning of this phase the copy gets the stores of the CPU over the [`MirrorLink`]. At the end the
 //!   tables are compared once more under the lock of the memory, and what differs goes over the same link. So
 //!   it is in order with the stores of the CPU: neither overwrites the other with older bytes.

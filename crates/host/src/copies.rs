@@ -32,7 +32,7 @@ pub(crate) struct Order {
     pub(crate) table: Arc<VolumeTable>,
     pub(crate) hosts: Vec<HostInfo>,
     pub(crate) makings: Vec<Making>,
-    /// Whether nobody writes to the volumes that are closed so that copies can be made (J'4).
+    /// Whether nobody writes to the volumes that are closed so that copies can be made (J4).
     pub(crate) quiet: bool,
 }
 

@@ -12,7 +12,7 @@
 //! leaves the same bytes.
 //!
 //! A copy that is being made is added in the middle of an epoch, before the last bytes of the tables are
-//! copied (J'4). It gets the stores that were not answered yet, and all later ones, under their numbers.
+//! copied (J4). It gets the stores that were not answered yet, and all later ones, under their numbers.
 //!
 //! **What bounds memory.** A connection waits for the answer to its request, and sends no further one. So
 //! there are never more requests here than connections.

@@ -118,14 +118,14 @@ impl Worker {
         }
     }
 
-    /// J'2: copies the volume while clients change it.
+    /// J2: copies the volume while clients change it.
     pub(super) fn copy_open(&mut self) -> Result<(), Failure> {
         let ranges = ranges(&self.plan.primary);
         self.sync(&ranges, None)?;
         self.report(&Request::Copied { copy: self.plan.copy }, None)
     }
 
-    /// J'4: copies what still differs while nobody writes but the primary's CPU, whose stores the copy gets.
+    /// J4: copies what still differs while nobody writes but the primary's CPU, whose stores the copy gets.
     pub(super) fn copy_quiet(&mut self, task: &Task, stamp: u64) -> Result<(), Failure> {
         let Some(link) = &task.link else { return Err(Failure::Moved) };
         let ranges = ranges(&self.plan.primary);

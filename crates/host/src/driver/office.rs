@@ -4,7 +4,7 @@
 //! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
 //!   every message of the group counts too.
 //! - It lets the state's time pass while a volume is closed.
-//! - It opens volumes again that were closed for too long so that copies can be made (J'6).
+//! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
 
@@ -165,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// Opens the volumes again if they were closed for too long so that copies can be made (J'6).
+    /// Opens the volumes again if they were closed for too long so that copies can be made (J6).
     fn abort_makings(&mut self, now: u64) {
         let is_overdue = self.parts.group.state().state().is_some_and(ClusterState::is_making_overdue);
         let waits =
