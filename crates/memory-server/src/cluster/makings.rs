@@ -191,11 +191,12 @@ impl ClusterState {
 
     /// J3: closes the volumes of the makings when all are copied.
     ///
-    /// It waits while a volume is closed for another reason, or a member needs recovery. The pause would be
-    /// as long as that, and its end is not certain.
+    /// It waits while an identity of an older epoch is left: its successor, an identity of this epoch, may not
+    /// have settled its changes yet (E3). It also waits while a member needs recovery: the pause would last as
+    /// long as that, and its end is not certain.
     pub(super) fn close_if_copied(&mut self) {
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
-        if waits || !self.makings.are_all(Phase::Copied) {
+        if waits || !self.makings.are_all(Phase::Copied) || self.leftovers().next().is_some() {
             return;
         }
         let mut entries = self.table.volumes().to_vec();

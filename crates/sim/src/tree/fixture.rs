@@ -225,14 +225,9 @@ pub(super) fn try_join(
     Ok(Compute { fabric, shared, tree })
 }
 
-/// Adds a compute server to `sim` while volumes are closed. It recovers all members except those that are
-/// `well`, and waits until no lease of an older epoch can be counted on. Then it falls silent. Returns the
-/// problem if there is one.
-pub(super) fn recover_in_pause(
-    sim: &mut Sim,
-    scenario: &Scenario,
-    well: &BTreeSet<ComputeId>,
-) -> Result<(), String> {
+/// Adds a compute server to `sim`, although volumes may be closed. It recovers all members, and waits until no
+/// lease of an older epoch can be counted on. Then it falls silent. Returns the problem if there is one.
+pub(super) fn recover_in_pause(sim: &mut Sim, scenario: &Scenario) -> Result<(), String> {
     let stuck = |stuck: Stuck| stuck.to_string();
     let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;
     let endpoint = fabric.volumes().map_err(|error| error.to_string())?;
@@ -241,7 +236,7 @@ pub(super) fn recover_in_pause(
     let shared =
         opened.map_err(stuck)?.map_err(|error| format!("a client cannot open the cluster: {error}"))?;
     let worker = Worker::new(endpoint, shared);
-    let recovered = sim.block_on(worker.recover_all(|client| well.contains(&client), TIMEOUT));
+    let recovered = sim.block_on(worker.recover_all(|_| false, TIMEOUT));
     recovered.map_err(stuck)?.map_err(|error| format!("a recovery failed: {error}"))?;
     let until = worker.endpoint().now() + 2 * scenario.lease_nanos;
     sim.block_on(sleep_until(worker.endpoint(), until)).map_err(stuck)

@@ -57,7 +57,7 @@ impl Scene<'_> {
         if fixture.sim.is_paused() && !self.finishes {
             fixture.sim.strike(Fault::AbortMaking);
         }
-        finish_copies(fixture, self.everyone)?;
+        finish_copies(fixture)?;
         let mut left = Left::settle(fixture, self.everyone)?;
         let (walk, others) = self.look(fixture, &left)?;
         *seen = walk;
@@ -83,23 +83,16 @@ impl Scene<'_> {
     }
 }
 
-/// Recovers everybody who needs it, and lets hosts finish the copies for which a pause has begun or will begin
+/// Recovers everybody, because no lease is renewed any more, and lets hosts finish the copies for which a pause has begun or will begin
 /// (J3-J5).
-fn finish_copies(fixture: &mut Fixture, members: &[Compute]) -> Result<(), Found> {
+fn finish_copies(fixture: &mut Fixture) -> Result<(), Found> {
     let mut last = String::new();
     for _ in 0..MOST_TRIES {
         if !fixture.sim.awaits_copies() {
             return Ok(());
         }
-        let epoch = fixture.sim.volumes().epoch();
-        let is_well = |compute: &&Compute| {
-            compute.fabric.table().epoch() == epoch
-                && !fixture.sim.is_dead(compute.fabric.number())
-                && !compute.shared.is_terminated()
-        };
-        let well = members.iter().filter(is_well).map(|compute| compute.fabric.client()).collect();
         // The identity of the recoverer ends when the pause begins.
-        let recovered = recover_in_pause(&mut fixture.sim, &fixture.scenario, &well);
+        let recovered = recover_in_pause(&mut fixture.sim, &fixture.scenario);
         last = recovered.err().unwrap_or(last);
         fixture.sim.work_on_copies();
     }

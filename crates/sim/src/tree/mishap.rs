@@ -162,15 +162,15 @@ impl Mishap {
     fn losses(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
         let Scenario { computes, threads, operations, hosts, .. } = *scenario;
         let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
-        let dead_for = |rng: &mut Rng| rng.one_in(2).then(|| rng.below(lease) as u64);
+        let dead_for = |rng: &mut Rng| rng.one_in(2).then(|| rng.below(lease / 2) as u64);
         let host = rng.below(usize::from(hosts)) as u16;
         let mut mishaps = vec![
-            Self::Host { host, step: rng.below(steps / 3) as u64, dead_for: dead_for(rng) },
-            Self::Join { step: rng.below(steps / 3) as u64 },
+            Self::Host { host, step: rng.below(steps / 8) as u64, dead_for: dead_for(rng) },
+            Self::Join { step: rng.below(steps / 8) as u64 },
         ];
         let midway = rng.one_in(4);
         if midway || rng.one_in(3) {
-            mishaps.push(Self::Join { step: rng.below(steps / 2) as u64 });
+            mishaps.push(Self::Join { step: rng.below(steps / 4) as u64 });
         }
         if midway {
             let after = rng.below(3 * lease) as u64;
@@ -181,7 +181,7 @@ impl Mishap {
             mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
         }
         if !rng.one_in(4) {
-            let after = [0, rng.below(60), rng.below(600)][rng.below(3)] as u64;
+            let after = [0, rng.below(60), rng.below(300)][rng.below(3)] as u64;
             let (midway, pick) = (false, rng.below(4) as u16);
             mishaps.push(Self::Again { loss: LaterLoss { midway, after, pick, dead_for: dead_for(rng) } });
         }

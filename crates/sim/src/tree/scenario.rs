@@ -315,7 +315,7 @@ impl Scenario {
             servers,
             remade,
             // Each copy that is made takes clients two identities more.
-            operations: if remade { drawn.operations + 3 } else { drawn.operations },
+            operations: if remade { drawn.operations + 6 } else { drawn.operations },
             // A lease must outlast the loss of a host, and a client's way to its next identity.
             lease_nanos: 2 * drawn.lease_nanos,
             catalog: false,

@@ -361,7 +361,7 @@ impl Loaded {
         }
         let later = case.mishaps.iter().filter_map(Mishap::later_loss).collect();
         let patience = case.mishaps.iter().find_map(Mishap::patience);
-        self.fixture.sim.plan_copies(3 + case.seed.wrapping_mul(31) % 40, patience, later);
+        self.fixture.sim.plan_copies(2 + case.seed.wrapping_mul(31) % 25, patience, later);
         for mishap in &case.mishaps {
             mishap.arrange(&mut self.fixture.sim, &numbers, &endpoints);
         }

@@ -10,6 +10,7 @@ use sherman_replica::mutant::{Mutant, plant};
 use sherman_sim::Breach;
 use sherman_sim::tree::crash::{Blow, CrashCase, Enumerated, Setup, VictimOp};
 use sherman_sim::tree::{Explored, Hunt, Property};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -52,6 +53,12 @@ fn lost_hosts_lose_no_acknowledged_change_and_show_no_stale_read() {
     println!("{explored}");
     explored.violations.iter().for_each(|violation| println!("{violation}"));
     assert_eq!(explored.violated, 0);
+    let (makings, failovers) = (explored.with.making, explored.with.failover_to_made);
+    let losses = explored.with.losses;
+    println!(
+        "{makings} schedules made a copy again, {losses} lost hosts twice, {failovers} used a made copy"
+    );
+    assert!(makings > count / 8 && losses > count / 32 && failovers > count / 64);
     let came_back = explored.share(explored.with.rejoin);
     // Less the error of a share in so many schedules, three times its standard deviation.
     let error = 1.5 / (count as f64).sqrt();
@@ -95,6 +102,13 @@ fn a_lost_host_after_any_effect_loses_nothing_and_blocks_no_client() {
 /// The property that shows a bug, and the number of schedules until then.
 type Caught = Option<(Property, u64)>;
 
+/// Whether the schedule that shows a bug is in order without the bug.
+fn is_clean(seed: u64) -> bool {
+    let violation = Hunt::everywhere().with_replicas().explorer().run(seed).violation;
+    violation.iter().for_each(|violation| println!("{violation}"));
+    violation.is_none()
+}
+
 /// Searches a bug.
 fn hunt(hunt: Hunt, most: u64) -> Caught {
     let mut explorer = hunt.explorer();
@@ -126,6 +140,9 @@ fn every_planted_bug_of_endpoint_and_control_is_found() {
     for (name, caught) in &found {
         println!("{name}: {caught:?}");
     }
+    let seeds = found.iter().filter_map(|(_, caught)| caught.map(|(_, count)| count - 1));
+    let seeds: BTreeSet<u64> = seeds.collect();
+    assert!(seeds.into_iter().all(is_clean), "a schedule without the bug violates a property");
     let missed: Vec<&String> =
         found.iter().filter(|(_, caught)| caught.is_none()).map(|(name, _)| name).collect();
     assert!(missed.is_empty(), "not found in {most} schedules: {missed:?}");
