@@ -18,8 +18,10 @@ use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Settings, Start};
 use sherman_control::plane::ControlPlane;
+use sherman_control::wire::MAX_FRAME;
 use sherman_fabric::group::{HostOffer, Registration};
 use sherman_fabric::{Response, ServerStats};
+use sherman_layout::FormatError;
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
 use sherman_soft_nic::server::{
     Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
@@ -34,6 +36,9 @@ const SHORTEST_TICK: Duration = Duration::from_millis(5);
 const TICKS_OF_SILENCE: u32 = 12;
 /// How often a host says that it is alive, while it may be silent.
 const SIGNS: u32 = 5;
+/// The most bytes of the control state of a new cluster. A host that joins gets it in one message, and it
+/// grows with hosts and volumes.
+const LARGEST_STATE: usize = MAX_FRAME as usize / 2;
 /// The shortest and the longest time for a connection or an answer between hosts.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
@@ -272,6 +277,10 @@ fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostErr
     let mut state = ClusterState::new(cluster, *settings).map_err(HostError::Settings)?;
     if offer.memory_bytes < settings.bytes_per_host() {
         return Err(HostError::TooLittleMemory { offered: offer.memory_bytes });
+    }
+    if state.snapshot().len() > LARGEST_STATE {
+        let what = "the control state is too large for one message: allow fewer members and trees";
+        return Err(HostError::Settings(FormatError::BadGeometry { what }));
     }
     let register = Command::Register { now: 0, offer: offer.clone() };
     match state.apply(&register).map_err(HostError::Refused)? {
