@@ -4,6 +4,7 @@
 //! copies of volumes themselves. They pass every request to control, and every message of the group, to the
 //! host's [`ControlPlane`].
 
+use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Request, Response};
 use std::fmt;
 
@@ -24,6 +25,14 @@ pub enum Asker {
         /// The incarnation of the id.
         incarnation: u32,
     },
+}
+
+/// The way from a primary to the other copies of its volume (T5).
+pub trait Mirror: fmt::Debug + Send + Sync {
+    /// Sends stores of the primary's CPU, behind all that were sent before, and perhaps a client that the
+    /// primary has fenced. `answer` is called once: when all other copies have made the stores and execute
+    /// nothing more of that client, or with the reason why they never will. It does not block.
+    fn send(&self, stores: Vec<Store>, fenced: Option<ComputeId>, answer: Answer);
 }
 
 /// A host's part of the control state.

@@ -61,6 +61,7 @@ mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use crate::server::Made;
 pub use error::HostError;
 pub use session::{Gate, Session, Turn};
 
@@ -203,24 +204,19 @@ impl Host {
         self.server.handle_recorded(asker.on_server()?, request, then)
     }
 
-    /// Makes the stores of the CPU of the primary. `then` is called under the lock, after the stores.
+    /// Makes the stores of the CPU of the primary. `which` has the epoch of the sender's table, and the number
+    /// of these stores under that table: they are made once, although the sender may repeat them. `then` is
+    /// called under the lock, after the stores.
     ///
     /// # Errors
     /// [`FabricError::OutOfBounds`] if a store is outside the memory. Then none was made.
-    pub fn make_stores<T>(&self, stores: &[Store], then: impl FnOnce() -> T) -> Result<T, FabricError> {
-        self.server.make_stores(stores, then)
-    }
-
-    /// Makes this copy the primary of its volume: its lanes are free (P4), and its CPU opens the memory.
-    ///
-    /// # Errors
-    /// If the memory is damaged.
-    pub fn promote(&self) -> Result<(), OpenError> {
-        let memory = self.memory();
-        let lock = &self.superblock.geometry.lock;
-        let zeros = vec![0; lock.table_bytes() as usize];
-        memory.store(lock.space, lock.offset, &zeros);
-        self.server.promote()
+    pub fn make_stores<T>(
+        &self,
+        which: (u64, u64),
+        stores: &[Store],
+        then: impl FnOnce() -> T,
+    ) -> Result<Made<T>, FabricError> {
+        self.server.make_stores(which, stores, then)
     }
 
     /// Whether the memory says that `client` is fenced here. Unlike the tables, it is up to date also where

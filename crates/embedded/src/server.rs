@@ -33,6 +33,20 @@ pub(crate) struct Server {
     control_memory: ControlMemory,
     control: Mutex<MemoryServer>,
     on_reaped: Mutex<Option<OnReaped>>,
+    /// The epoch and the number of the last stores of the primary's CPU that were made here. `None` once this
+    /// copy is the primary. Locked inside `control`.
+    followed: Mutex<Option<(u64, u64)>>,
+}
+
+/// What became of the stores of a primary's CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made<T> {
+    /// They were made.
+    Now(T),
+    /// They had been made before.
+    Before,
+    /// This copy takes no stores of their sender, because there is a newer table.
+    Refused,
 }
 
 impl fmt::Debug for Server {
@@ -54,7 +68,13 @@ impl Server {
         let control_memory = memory.take_control().or_else(|| ControlMemory::new(bytes)).ok_or(no_room)?;
         let memories = Memories { volume: &memory, control: &control_memory };
         let control = memory.formatting(|| MemoryServer::format(memories, &options))?;
-        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+        Ok(Self {
+            memory,
+            control_memory,
+            control: Mutex::new(control),
+            on_reaped: Mutex::new(None),
+            followed: Mutex::new(Some((0, 0))),
+        })
     }
 
     /// Formats fresh memory as a volume of `cluster`, without control state.
@@ -71,12 +91,19 @@ impl Server {
             return Err(FormatError::BadGeometry { what });
         }
         let control = MemoryServer { volume, control: None };
-        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+        Ok(Self {
+            memory,
+            control_memory,
+            control: Mutex::new(control),
+            on_reaped: Mutex::new(None),
+            followed: Mutex::new(Some((0, 0))),
+        })
     }
 
     /// Makes a copy the primary of its volume: zeroes its lanes, and opens its memory again.
     pub(crate) fn promote(&self) -> Result<(), OpenError> {
         self.change(|tables, memories| {
+            *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = None;
             let lock = tables.geometry().lock;
             for word in (0..lock.table_bytes()).step_by(WORD) {
                 memories.volume.store_u64(lock.space, lock.offset + word, 0);
@@ -92,7 +119,13 @@ impl Server {
         let control_memory =
             control.or_else(|| memory.take_control()).or_else(|| ControlMemory::new(0)).ok_or(empty)?;
         let control = MemoryServer::open(Memories { volume: &memory, control: &control_memory })?;
-        Ok(Self { memory, control_memory, control: Mutex::new(control), on_reaped: Mutex::new(None) })
+        Ok(Self {
+            memory,
+            control_memory,
+            control: Mutex::new(control),
+            on_reaped: Mutex::new(None),
+            followed: Mutex::new(Some((0, 0))),
+        })
     }
 
     #[inline]
@@ -135,22 +168,25 @@ impl Server {
         Ok(then(&control, response, recorder.into_stores()))
     }
 
-    /// Makes the stores of the CPU of another copy. `then` runs under the lock.
+    /// Makes the stores of the primary's CPU, unless they were made before or this copy is the primary now.
+    /// `then` runs under the lock.
     pub(crate) fn make_stores<T>(
         &self,
+        (epoch, number): (u64, u64),
         stores: &[Store],
         then: impl FnOnce() -> T,
-    ) -> Result<T, FabricError> {
+    ) -> Result<Made<T>, FabricError> {
         let _control = self.control();
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if followed.is_none_or(|last| epoch < last.0) {
+            return Ok(Made::Refused);
+        }
+        if followed.is_some_and(|last| (epoch, number) <= last) {
+            return Ok(Made::Before);
+        }
         mirror::apply(&self.memory, stores)?;
-        Ok(then())
-    }
-
-    /// Opens the memory anew, as that of a copy that becomes the primary of its volume.
-    pub(crate) fn promote(&self) -> Result<(), OpenError> {
-        let mut control = self.control();
-        control.volume = Volume::promote(&self.memory)?;
-        Ok(())
+        *followed = Some((epoch, number));
+        Ok(Made::Now(then()))
     }
 
     /// Answers under the lock.

@@ -126,7 +126,7 @@ calls! {
     DeclareLost { server: u16 } -> () = Response::Done => ();
     Stats -> ServerStats = Response::Stats(stats) => *stats;
     Volumes -> Vec<u8> = Response::Volumes(table) => table;
-    Mirror { copy: u16, epoch: u64, stores: Vec<Store>, fenced: Option<ComputeId> } -> ()
+    Mirror { copy: u16, epoch: u64, number: u64, stores: Vec<Store>, fenced: Option<ComputeId> } -> ()
         = Response::Done => ();
     Cluster -> ClusterInfo = Response::Cluster(info) => *info;
     Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;

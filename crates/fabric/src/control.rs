@@ -253,6 +253,9 @@ pub enum Request {
         copy: u16,
         /// The epoch of the sender's table. The receiver refuses the request under another table.
         epoch: u64,
+        /// The number of the request under this table, from 1. The receiver makes stores once, although the
+        /// sender may repeat them.
+        number: u64,
         /// The stores, in order.
         stores: Vec<Store>,
         /// A client that the primary has fenced (F6). The copy answers when nothing of it executes there.

@@ -60,8 +60,8 @@ crate::errors! {
         } => "the connection to memory server {server} is broken",
         /// No leader of the group answered a request to control in time. The request may have been carried
         /// out. This says nothing about the client's identity, which goes on.
-        NoLeader => "the cluster has no reachable leader: more than half of the memory servers that vote must \
-            run and reach each other",
+        NoLeader => "the cluster has no reachable leader: more than half of the memory servers that vote \
+            must run and reach each other",
         /// A list for several copies of a volume failed at one of them, because this client cannot reach the
         /// copy or is fenced there. The client's identity ends.
         CopyFailed {

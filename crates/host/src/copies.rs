@@ -4,18 +4,31 @@
 //! that skips an epoch goes to the next one. That is safe. No client was served here by a table that this
 //! host has not carried out, so no client has written to a copy that was not made.
 
+use crate::address::parse_address;
 use crate::end::{End, Ended};
+use crate::mirror::MirrorLink;
 use crate::plane::{Identity, Plane};
+use sherman_control::plane::Mirror;
+use sherman_control::{Address, Secret};
 use sherman_embedded::Atomicity;
 use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_fabric::Role;
+use sherman_fabric::group::HostInfo;
 use sherman_memory_server::cluster::ClusterSettings;
-use sherman_replica::{CopySite, VolumeTable};
+use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
 use sherman_soft_nic::server::ServerHandle;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A table, and the hosts that there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) table: Arc<VolumeTable>,
+    pub(crate) hosts: Vec<HostInfo>,
+}
 
 /// The newest table, for the thread that carries it out.
 #[derive(Debug, Default)]
@@ -26,14 +39,14 @@ pub(crate) struct Orders {
 
 #[derive(Debug, Default)]
 struct Newest {
-    table: Option<Arc<VolumeTable>>,
+    order: Option<Order>,
     over: bool,
 }
 
 impl Orders {
     /// Replaces the table.
-    pub(crate) fn put(&self, table: Arc<VolumeTable>) {
-        self.change(|newest| newest.table = Some(table));
+    pub(crate) fn put(&self, order: Order) {
+        self.change(|newest| newest.order = Some(order));
     }
 
     /// Ends the thread.
@@ -47,11 +60,11 @@ impl Orders {
     }
 
     /// Waits for a table; `None` at the end.
-    fn take(&self) -> Option<Arc<VolumeTable>> {
+    fn take(&self) -> Option<Order> {
         let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.came.wait_while(newest, |newest| newest.table.is_none() && !newest.over);
+        let waited = self.came.wait_while(newest, |newest| newest.order.is_none() && !newest.over);
         let mut newest = waited.unwrap_or_else(PoisonError::into_inner);
-        if newest.over { None } else { newest.table.take() }
+        if newest.over { None } else { newest.order.take() }
     }
 }
 
@@ -75,6 +88,8 @@ pub(crate) trait Installer {
     fn install(&self, copy: u16, host: Arc<Host>);
     /// Serves it no more.
     fn remove(&self, copy: u16);
+    /// Sends the stores of its CPU there, if it is a primary whose volume has other copies.
+    fn mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>);
 }
 
 impl Installer for ServerHandle {
@@ -85,6 +100,10 @@ impl Installer for ServerHandle {
     fn remove(&self, copy: u16) {
         self.remove_copy(copy);
     }
+
+    fn mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        self.set_mirror(copy, mirror);
+    }
 }
 
 /// A copy on this host.
@@ -92,6 +111,18 @@ impl Installer for ServerHandle {
 struct Installed {
     role: Role,
     host: Arc<Host>,
+    mirror: Option<Arc<MirrorLink>>,
+}
+
+/// The copies of a volume besides the primary, and the addresses of their hosts.
+fn others(table: &VolumeTable, entry: &VolumeEntry, hosts: &[HostInfo]) -> Vec<(u16, Address)> {
+    let address = |copy: u16| {
+        let site = table.sites().get(usize::from(copy))?;
+        let host = hosts.iter().find(|host| host.number == site.host)?;
+        Some((copy, parse_address(&host.address)?))
+    };
+    let others = entry.copies().filter(|(role, _)| *role != Role::Primary);
+    others.filter_map(|(_, copy)| address(copy)).collect()
 }
 
 /// The copies on this host.
@@ -101,31 +132,42 @@ pub(crate) struct Copies<I> {
     settings: ClusterSettings,
     plane: Arc<Plane>,
     server: I,
+    /// For connections to other hosts.
+    secret: Option<Secret>,
+    patience: Duration,
     installed: BTreeMap<u16, Installed>,
 }
 
 impl<I: Installer> Copies<I> {
-    pub(crate) fn new(own: Identity, settings: ClusterSettings, plane: Arc<Plane>, server: I) -> Self {
-        Self { own, settings, plane, server, installed: BTreeMap::new() }
+    pub(crate) fn new(
+        own: Identity,
+        settings: ClusterSettings,
+        plane: Arc<Plane>,
+        server: I,
+        (secret, patience): (Option<Secret>, Duration),
+    ) -> Self {
+        Self { own, settings, plane, server, secret, patience, installed: BTreeMap::new() }
     }
 
     /// Carries out every table that comes.
     pub(crate) fn run(mut self, orders: &Orders, end: &End) {
-        while let Some(table) = orders.take() {
-            if let Err((copy, what)) = self.carry_out(&table) {
+        while let Some(Order { table, hosts }) = orders.take() {
+            if let Err((copy, what)) = self.carry_out(&table, &hosts) {
                 return end.set(Ended::Copy { copy, what });
             }
         }
     }
 
     /// Carries out a table. If that fails, the error names the copy.
-    fn carry_out(&mut self, table: &VolumeTable) -> Result<(), (u16, String)> {
+    fn carry_out(&mut self, table: &VolumeTable, hosts: &[HostInfo]) -> Result<(), (u16, String)> {
         let here = CopySite { host: self.own.host, incarnation: self.own.incarnation };
         let is_here = |copy: u16| table.sites().get(usize::from(copy)) == Some(&here);
         let mut named = Vec::new();
         for (volume, entry) in (0..).zip(table.volumes()) {
             for (role, copy) in entry.copies().filter(|(_, copy)| is_here(*copy)) {
                 self.prepare(volume, copy, role).map_err(|what| (copy, what))?;
+                self.aim(copy, role, others(table, entry, hosts), table.epoch())
+                    .map_err(|what| (copy, what))?;
                 named.push(copy);
             }
         }
@@ -136,6 +178,29 @@ impl<I: Installer> Copies<I> {
             tracing::info!(copy, "dropped a copy that no volume names");
         }
         self.plane.publish(table.epoch());
+        Ok(())
+    }
+
+    /// Lets a primary send the stores of its CPU to the other copies of its volume (T5).
+    fn aim(&mut self, copy: u16, role: Role, targets: Vec<(u16, Address)>, epoch: u64) -> Result<(), String> {
+        let Some(installed) = self.installed.get_mut(&copy).filter(|_| role == Role::Primary) else {
+            return Ok(());
+        };
+        if targets.is_empty() {
+            self.server.mirror(copy, None);
+            if let Some(mirror) = &installed.mirror {
+                mirror.retarget(epoch, targets);
+            }
+            return Ok(());
+        }
+        if installed.mirror.is_none() {
+            let link = MirrorLink::start(self.own, self.secret.clone(), self.patience);
+            installed.mirror = Some(Arc::new(link.map_err(|error| error.to_string())?));
+        }
+        if let Some(mirror) = &installed.mirror {
+            mirror.retarget(epoch, targets);
+            self.server.mirror(copy, Some(Arc::clone(mirror) as Arc<dyn Mirror>));
+        }
         Ok(())
     }
 
@@ -153,7 +218,7 @@ impl<I: Installer> Copies<I> {
             None => {
                 let host = Arc::new(make(&self.settings, self.own.cluster, volume)?);
                 self.server.install(copy, Arc::clone(&host));
-                self.installed.insert(copy, Installed { role, host });
+                self.installed.insert(copy, Installed { role, host, mirror: None });
                 tracing::info!(volume, copy, role = ?role, "made a copy");
             }
         }
@@ -168,10 +233,15 @@ mod tests {
     use sherman_fabric::{Memory, Space};
     use sherman_layout::{FormatOptions, LockOptions};
     use sherman_memory_server::cluster::settings::memory_id;
-    use sherman_replica::VolumeEntry;
 
     const CLUSTER: u64 = 7;
     const OWN: Identity = Identity { cluster: CLUSTER, host: 1, incarnation: 2 };
+
+    const QUIET: (Option<Secret>, Duration) = (None, Duration::from_millis(100));
+
+    fn order(volumes: u16) -> Order {
+        Order { table: Arc::new(VolumeTable::single(volumes)), hosts: Vec::new() }
+    }
 
     fn settings() -> ClusterSettings {
         let format = FormatOptions {
@@ -204,6 +274,10 @@ mod tests {
         fn remove(&self, copy: u16) {
             assert!(self.0.lock().unwrap().remove(&copy).is_some());
         }
+
+        fn mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+            assert!(mirror.is_none() && self.0.lock().unwrap().contains_key(&copy));
+        }
     }
 
     /// Copies 0 and 1 are on host 0, copies 2 and 3 on host 1.
@@ -229,18 +303,18 @@ mod tests {
     fn a_backup_is_made_promoted_and_dropped_as_the_table_says() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
-        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served);
-        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(3), Some(1))])).unwrap();
+        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, QUIET);
+        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(3), Some(1))]), &[]).unwrap();
         assert_eq!(plane.epoch(), 1);
         let found: Vec<u16> = served.0.lock().unwrap().keys().copied().collect();
         assert_eq!(found, [2, 3]);
         let backup = Arc::clone(&served.0.lock().unwrap()[&2]);
         // A lane that a client of the former primary might have taken here by mistake.
         backup.memory().store_u64(Space::OnChip, 8, 5);
-        copies.carry_out(&table(2, [(Some(2), None), (Some(3), None)])).unwrap();
+        copies.carry_out(&table(2, [(Some(2), None), (Some(3), None)]), &[]).unwrap();
         assert_eq!((plane.epoch(), backup.memory().load_u64(Space::OnChip, 8)), (2, 0));
         assert!(Arc::ptr_eq(&backup, &served.0.lock().unwrap()[&2]));
-        copies.carry_out(&table(3, [(Some(0), None), (Some(3), None)])).unwrap();
+        copies.carry_out(&table(3, [(Some(0), None), (Some(3), None)]), &[]).unwrap();
         assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [3]);
     }
 
@@ -260,8 +334,8 @@ mod tests {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
         let settings = ClusterSettings { volume_bytes: 100, ..settings() };
-        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served);
-        let failed = copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]));
+        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served, QUIET);
+        let failed = copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]), &[]);
         assert_eq!(failed.map_err(|(copy, _)| copy), Err(2));
         assert_eq!(plane.epoch(), 0);
     }
@@ -270,18 +344,18 @@ mod tests {
     fn copies_of_another_incarnation_are_not_ours() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let own = Identity { incarnation: 9, ..OWN };
-        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served);
-        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)])).unwrap();
+        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served, QUIET);
+        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]), &[]).unwrap();
         assert!(served.0.lock().unwrap().is_empty());
     }
 
     #[test]
     fn only_the_newest_table_is_carried_out() {
         let orders = Orders::default();
-        orders.put(Arc::new(VolumeTable::single(1)));
-        orders.put(Arc::new(VolumeTable::single(2)));
-        assert_eq!(orders.take().map(|table| table.volumes().len()), Some(2));
-        orders.put(Arc::new(VolumeTable::single(1)));
+        orders.put(order(1));
+        orders.put(order(2));
+        assert_eq!(orders.take().map(|order| order.table.volumes().len()), Some(2));
+        orders.put(order(1));
         orders.close();
         assert!(orders.take().is_none());
     }

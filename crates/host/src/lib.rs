@@ -32,13 +32,15 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
-//! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver), and
-//! `sherman-copies`, `sherman-alive`, and one `sherman-peer` for each other host. No thread waits for the lock
-//! of another one for longer than a few instructions. Queues between them are bounded. A full queue drops
-//! messages of the group, which the group repeats, and refuses requests, which clients repeat.
+//! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver),
+//! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, and one `sherman-mirror` for
+//! each primary here whose volume has other copies. No thread waits for the lock of another one for longer
+//! than a few instructions. Queues between them are bounded. A full queue drops messages of the group, which
+//! the group repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
 //!
@@ -64,6 +66,7 @@ mod end;
 pub mod error;
 mod join;
 mod machine;
+mod mirror;
 pub mod options;
 mod peers;
 mod plane;

@@ -116,7 +116,13 @@ impl RunningHost {
         };
         // From here on the driver ends the other threads, whatever happens.
         let driver = Driver::new(parts);
-        let copies = Copies::new(own, settings, Arc::clone(&plane), host.handle.server.clone());
+        let copies = Copies::new(
+            own,
+            settings,
+            Arc::clone(&plane),
+            host.handle.server.clone(),
+            (options.secret.clone(), patience),
+        );
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
         let alive = Alive {

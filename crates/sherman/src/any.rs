@@ -15,15 +15,21 @@ use sherman_fabric::{
     Tally, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
-use sherman_shm::{ShmEndpoint, ShmFabric};
-#[cfg(target_os = "linux")]
 use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
+#[cfg(target_os = "linux")]
+use sherman_shm::{ShmEndpoint, ShmFabric};
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 use sherman_verbs::{VerbsEndpoint, VerbsFabric, VerbsOptions};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
+
+/// The pause before another attempt to join hosts, one of which cannot be reached.
+#[cfg(target_os = "linux")]
+const JOIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// One compute server's access to a cluster, below the tree. It is for tools that post verbs themselves.
 /// Clones share the identity.
@@ -62,7 +68,7 @@ impl AnyFabric {
                 Ok(Self::Embedded(cluster.join().map_err(Error::from)?))
             }
             #[cfg(target_os = "linux")]
-            Place::SoftNic(options) => Self::join_soft_nic(options),
+            Place::SoftNic(options) => Self::join_soft_nic(options, true),
             #[cfg(target_os = "linux")]
             Place::Shm(options) => Self::join_shm(options),
             #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -75,12 +81,22 @@ impl AnyFabric {
         Ok(Self::Shm(ShmFabric::join(&options)?, options))
     }
 
+    /// Joins plain memory servers, or hosts. The first time it waits for hosts that are about to lose one of
+    /// them; a keeper tries again by itself.
     #[cfg(target_os = "linux")]
-    fn join_soft_nic(options: Box<JoinOptions>) -> Result<Self, OpenError> {
+    fn join_soft_nic(options: Box<JoinOptions>, first: bool) -> Result<Self, OpenError> {
         if !SoftNicFabric::is_group(&options)? {
             return Ok(Self::SoftNic(SoftNicFabric::join(&options)?, options));
         }
-        Self::join_hosts(options)
+        let until = Instant::now() + options.connect_timeout;
+        loop {
+            match Self::join_hosts(options.clone()) {
+                Err(error) if first && error.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(JOIN_PAUSE);
+                }
+                joined => return joined,
+            }
+        }
     }
 
     #[cfg(all(feature = "verbs", target_os = "linux"))]
@@ -116,7 +132,7 @@ impl AnyFabric {
         match self {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
             #[cfg(target_os = "linux")]
-            Self::SoftNic(_, options) => Self::join_soft_nic(options.clone()),
+            Self::SoftNic(_, options) => Self::join_soft_nic(options.clone(), false),
             #[cfg(target_os = "linux")]
             Self::Hosts(_, _, options) => Self::join_hosts(options.clone()),
             #[cfg(target_os = "linux")]

@@ -130,7 +130,6 @@ impl Sim {
                 cpu.adopt(memories, CLUSTER);
                 cpu.control = None;
             }
-            drop(views);
             servers.push(([memory, control], cpu, format));
         }
         let world = World::new(config.knobs.clone(), config.limits, servers, volumes);

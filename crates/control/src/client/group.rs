@@ -141,7 +141,10 @@ pub(super) fn follow<T>(
     let (mut unreached, mut reached, mut hops) = (None, None, 0);
     while let Some(address) = places.next() {
         match attempt(places, &address, deadline) {
-            Ok(Said::Done(done)) => return Ok((address, done)),
+            Ok(Said::Done(done)) => {
+                places.answered();
+                return Ok((address, done));
+            }
             Ok(Said::Elsewhere(leader)) => {
                 reached = Some(address);
                 hops += 1;
@@ -149,7 +152,10 @@ pub(super) fn follow<T>(
                     continue;
                 }
             }
-            Err(error @ JoinError::Host { .. }) if error.may_pass() => _ = unreached.get_or_insert(error),
+            Err(error @ JoinError::Host { .. }) if error.may_pass() => {
+                places.failed(address);
+                unreached.get_or_insert(error);
+            }
             Err(error) => return Err(error),
         }
         let pause = pauses.next();

@@ -12,8 +12,8 @@
 //!   Only control's own words end it, [`FabricError::Fenced`] and [`FabricError::EpochEnded`].
 //! - Everything is bounded: the number of requests, the time of each attempt, the addresses.
 //!
-//! A host that is silent may be slow. So the time after which the client asks another one doubles each time,
-//! until some host answers.
+//! A host that is silent, or that cannot be reached in time, may be slow. So the time after which the client
+//! asks another one doubles each time, until some host answers.
 
 use super::backoff::Backoff;
 use super::connect::{ConnectError, Connected, connect};
@@ -21,7 +21,7 @@ use super::connection::{Connection, End};
 use super::flight::Flight;
 use super::lists::NoLists;
 use super::notifier::Notifier;
-use super::options::JoinOptions;
+use super::options::{Address, JoinOptions};
 use super::peers::process_time;
 use super::places::Places;
 use super::stream::timespec;
@@ -189,8 +189,15 @@ struct Silence {
     most: Duration,
 }
 
+impl Silence {
+    fn double(&mut self) {
+        self.now = (2 * self.now).min(self.most).max(self.first);
+    }
+}
+
 /// The connection to the host that leads, or that is believed to lead.
 struct Wire {
+    address: Address,
     connection: Connection<NoLists>,
     flight: Flight,
 }
@@ -229,8 +236,6 @@ impl Driver {
                 self.exchange();
             }
         }
-        let fenced = self.shared.fenced();
-        self.end_all(&fenced);
     }
 
     /// Takes the submitted requests. Returns whether the link goes on.
@@ -268,12 +273,12 @@ impl Driver {
         };
         let Member { options, client, incarnation, cluster, .. } = &self.member;
         let role = Role::Control { client: *client, incarnation: *incarnation, cluster: *cluster };
-        let part = (options.patience / PART).min(options.connect_timeout).max(LEAST_SILENCE);
+        let part = self.silence.now.min(options.connect_timeout);
         let limit = self.first_deadline().map_or(now + part, |first| first.min(now + part));
         match connect(&address, options.secret.as_ref(), role, limit) {
             Ok(connected) if self.is_meant(&connected) => {
                 let connection = Connection::new(connected);
-                self.wire = Some(Wire { connection, flight: Flight::default() });
+                self.wire = Some(Wire { address, connection, flight: Flight::default() });
                 return true;
             }
             Ok(_) => tracing::warn!(%address, "a memory server takes this client for another one"),
@@ -287,7 +292,15 @@ impl Driver {
                 };
                 self.end_all(&ended);
             }
-            Err(error) => tracing::debug!(%address, %error, "cannot reach a memory server"),
+            Err(error) => {
+                tracing::debug!(%address, %error, "cannot reach a memory server");
+                if Instant::now() >= limit {
+                    self.silence.double();
+                }
+                if error.is_out_of_reach() {
+                    self.places.failed(address);
+                }
+            }
         }
         self.pause();
         false
@@ -351,7 +364,10 @@ impl Driver {
             }
             (Ok(_), None) if silent.is_some_and(|until| until <= Instant::now()) => {
                 tracing::debug!("the memory server that leads is silent");
-                self.silence.now = (2 * self.silence.now).min(self.silence.most).max(self.silence.first);
+                self.silence.double();
+                if let Some(wire) = self.wire.take() {
+                    self.places.failed(wire.address);
+                }
                 self.let_go();
                 self.pause();
             }
@@ -384,6 +400,7 @@ impl Driver {
             self.silence.now = self.silence.first;
             self.hops = 0;
             self.pauses.reset();
+            self.places.answered();
         }
         answered.into_iter().for_each(|(answer, result)| self.end(answer, result));
         elsewhere
@@ -430,6 +447,15 @@ impl Driver {
         for pending in std::mem::take(&mut self.pending) {
             self.end(pending.answer, Err(error.clone()));
         }
+    }
+}
+
+impl Drop for Driver {
+    /// Answers what is open, also if the thread panics.
+    fn drop(&mut self) {
+        self.shared.queue().over = true;
+        let fenced = self.shared.fenced();
+        self.end_all(&fenced);
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Any host says who leads, if it knows. So a client follows what a host says, and otherwise asks one host
 //! after the other. A host whose claim is wrong costs one attempt, because the next one goes to another host.
+//! After a leader was lost, the others name it until they have elected another one. So a host that did not
+//! answer is asked again only in its turn.
 
 use super::options::Address;
 
@@ -16,6 +18,8 @@ pub(super) struct Places {
     next: usize,
     /// The leader, as some host has claimed since it was asked last.
     hint: Option<Address>,
+    /// The host that failed to answer last, since any host has answered.
+    failed: Option<Address>,
 }
 
 impl Places {
@@ -40,12 +44,25 @@ impl Places {
         }
     }
 
-    /// Notes that the leader is said to be at `leader`. Returns whether that is an address.
+    /// Notes that the leader is said to be at `leader`. Returns whether that host is asked next.
     pub(super) fn hint(&mut self, leader: &str) -> bool {
         let Some(leader) = Address::parse(leader) else { return false };
         self.learn(&leader);
+        if self.failed.as_ref() == Some(&leader) {
+            return false;
+        }
         self.hint = Some(leader);
         true
+    }
+
+    /// Notes that a host did not answer.
+    pub(super) fn failed(&mut self, address: Address) {
+        self.failed = Some(address);
+    }
+
+    /// Notes that the leader has answered.
+    pub(super) fn answered(&mut self) {
+        self.failed = None;
     }
 
     /// The next host to ask: the claimed leader, or the next one in turn. `None` if no host is known.
@@ -82,5 +99,17 @@ mod tests {
         assert_eq!([places.next(), places.next()], [Some(a), Some(b)], "the same host was asked again");
         assert_eq!((places.next(), places.all().len()), (Some(c), 3));
         assert_eq!(Places::default().next(), None);
+    }
+
+    #[test]
+    fn a_host_that_did_not_answer_is_asked_in_its_turn_alone() {
+        let [a, b] = ["a:1", "b:1"].map(|host| Address::Tcp(host.into()));
+        let mut places = Places::new(&[a.clone(), b.clone()]);
+        assert_eq!(places.next(), Some(a.clone()));
+        places.failed(a.clone());
+        assert_eq!((places.next(), places.hint("tcp://a:1")), (Some(b.clone()), false));
+        assert_eq!((places.next(), places.next()), (Some(a.clone()), Some(b)));
+        places.answered();
+        assert_eq!((places.hint("tcp://a:1"), places.next()), (true, Some(a)));
     }
 }

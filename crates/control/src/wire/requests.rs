@@ -71,10 +71,11 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
         Request::Release => out.put_u8(27),
         Request::FreeId { client } => put_whom(out, 28, *client),
         Request::Volumes => out.put_u8(29),
-        Request::Mirror { copy, epoch, stores, fenced } => {
+        Request::Mirror { copy, epoch, number, stores, fenced } => {
             out.put_u8(30);
             out.put_u16(*copy);
             out.put_u64(*epoch);
+            out.put_u64(*number);
             out.put_several(stores, put_store);
             out.put_u16(fenced.unwrap_or(ComputeId::NOBODY).0);
         }
@@ -143,6 +144,7 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         30 => Request::Mirror {
             copy: reader.u16()?,
             epoch: reader.u64()?,
+            number: reader.u64()?,
             stores: reader.several(STORE_AT_LEAST, read_store)?,
             fenced: Some(read_client(reader)?).filter(|client| *client != ComputeId::NOBODY),
         },

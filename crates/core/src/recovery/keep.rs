@@ -76,8 +76,9 @@ impl<E: Endpoint> Worker<E> {
     }
 
     /// Keeps this compute server in the cluster: renews its lease three times per lease, until `stop` returns
-    /// true. It calls `stop` at least as often. A group without a leader does not end it. Every compute server needs one task or thread that runs this
-    /// with a worker of its own, and another that runs [`Worker::recover_others`].
+    /// true. It calls `stop` at least as often. A group without a leader does not end it. Every compute
+    /// server needs one task or thread that runs this with a worker of its own, and another that runs
+    /// [`Worker::recover_others`].
     ///
     /// # Errors
     /// [`Error::Fenced`] once this compute server is terminated: fenced, disconnected, or with a thread that
@@ -104,8 +105,8 @@ impl<E: Endpoint> Worker<E> {
             if now >= membership.next_renewal() {
                 match self.renew().await {
                     Ok(expired) => self.report_expired(&expired).await,
-                    // Nobody leads the group, so nobody can have declared this identity dead. Control will
-                    // say whether it is still a member. Until then results that rest on READs alone wait (R2).
+                    // Nobody is known to lead the group. The next leader will say whether this identity is
+                    // still a member. Until then, results that rest on READs alone are not returned (R2).
                     Err(Error::Fabric(FabricError::NoLeader)) => {}
                     Err(error) => return Err(error),
                 }

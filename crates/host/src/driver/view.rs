@@ -2,6 +2,7 @@
 //! the operator gets a log line.
 
 use super::Driver;
+use crate::copies::Order;
 use crate::end::Ended;
 use sherman_consensus::{Members, NodeId};
 use sherman_fabric::group::HostInfo;
@@ -80,7 +81,7 @@ impl Driver {
             return;
         }
         log_table(self.view.table.as_deref(), &table);
-        self.parts.orders.put(Arc::clone(&table));
+        self.parts.orders.put(Order { table: Arc::clone(&table), hosts: self.view.hosts.clone() });
         self.view.table = Some(table);
     }
 }

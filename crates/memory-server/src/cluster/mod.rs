@@ -13,20 +13,21 @@
 //! the next one does not count, so every lease lasts at least as long as its holder believes (L2, L3).
 //!
 //! **Identities.** An id belongs to the epoch in which it was issued. The state answers an older one with
-//! [`FabricError::EpochEnded`] alone (E1). Volumes that changed their primary are closed. They open when every
-//! older id is free and none of their former holders may still count on its lease (E6).
+//! [`FabricError::EpochEnded`] alone (E1). Volumes that changed their primary are closed. They open when
+//! every older id is free and none of their former holders may still count on its lease (E6).
 //!
 //! **Repeated commands.** A client that lost the leader sends its request again, although the first one may
 //! have been executed. A repeated [`Command::Register`], [`Command::HostLost`], [`Request::Leave`] or
-//! [`Request::FreeId`] gets the same answer. A repeated [`Command::Join`] issues one more id, whose lease runs
-//! out.
+//! [`Request::FreeId`] gets the same answer. A repeated [`Command::Join`] issues one more id, whose lease
+//! runs out. A repeated [`Request::Succeed`] gets [`Verdict::Recover`](sherman_fabric::control::Verdict) in
+//! place of `Inherit`: then the former identity's changes in flight stay in doubt.
 //!
 //! **Fences.** This state cannot fence anybody. Recoverers do, on every copy (X1).
 //!
 //! | module | what |
 //! |---|---|
-//! | [`settings`] | [`ClusterSettings`]: what is fixed when the cluster is made |
-//! | [`hosts`] | the hosts, present and lost, and which of them should vote |
+//! | [`mod@settings`] | [`ClusterSettings`]: what is fixed when the cluster is made |
+//! | [`mod@hosts`] | the hosts, present and lost, and which of them should vote |
 //! | `volumes` | the table: the first plan, the loss of a host, opening |
 //! | `identities` | for every id its epoch, and until when its holder may count on its lease |
 //! | `snapshot` | the whole state as bytes |
@@ -434,7 +435,7 @@ impl ClusterState {
         }
     }
 
-    /// The nodes that should vote, in ascending order, if these vote now. See [`hosts`].
+    /// The nodes that should vote, in ascending order, if these vote now. See [`mod@hosts`].
     pub fn voters_wanted(&self, present: &[u64]) -> Vec<u64> {
         self.hosts.voters_wanted(present)
     }

@@ -131,7 +131,6 @@ impl NicSim {
             let mut control = Sparse::new(server, bytes, 0);
             let views = (CpuView::new(&mut memory), CpuView::new(&mut control));
             let cpu = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format)?;
-            drop(views);
             server_models.push(ServerModel {
                 machine,
                 memory,

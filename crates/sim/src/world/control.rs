@@ -340,7 +340,6 @@ impl World {
         let target = &mut self.servers[usize::from(server)];
         let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
         let opened = MemoryServer::open(Memories { volume: &views.0, control: &views.1 });
-        drop(views);
         match opened {
             Ok(cpu) => (target.cpu, target.cpu_used) = (cpu, true),
             // Client verbs must never damage the tables.
@@ -361,7 +360,6 @@ impl World {
             FormatOptions { memory_id: target.format.memory_id + u64::from(u32::MAX), ..target.format };
         let views = (CpuView::new(&mut target.memory), CpuView::new(&mut target.control_memory));
         let formatted = MemoryServer::format(Memories { volume: &views.0, control: &views.1 }, &format);
-        drop(views);
         if let Ok(cpu) = formatted {
             target.cpu = cpu;
         }

@@ -11,13 +11,14 @@ use super::greet::{Member, Peer};
 use super::remote::Who;
 use super::served::{Copies, Served, Serves};
 use super::shared::Shared;
-use sherman_control::plane::{self, ControlPlane};
+use sherman_control::plane::{self, Answer, ControlPlane, Mirror};
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::words::JOIN_BY_CALL;
 use sherman_control::wire::{FrameKind, WireError, errors, responses};
-use sherman_embedded::host::{Asker, Session};
+use sherman_embedded::host::{Asker, Made, Session};
+use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A control request in progress.
 #[derive(Debug)]
@@ -37,10 +38,13 @@ pub(super) enum Begun<'s> {
     Passed(&'s dyn ControlPlane, plane::Asker, Request),
 }
 
-/// The condition that a call waits for, and the action that follows.
+/// The conditions that a call waits for, and the action that follows.
 #[derive(Debug)]
 pub(super) struct Wait {
-    ending: Ending,
+    /// Turns and links that must end.
+    ending: Option<Ending>,
+    /// The other copies, which must make the same stores (T5).
+    copied: Option<Copied>,
     then: Then,
     /// The connection that asked.
     who: Who,
@@ -56,6 +60,21 @@ enum Then {
     Go(Arc<Session>, Request),
 }
 
+/// The outcome of sending stores to the other copies, once it is known.
+#[derive(Clone, Debug, Default)]
+struct Copied(Arc<Mutex<Option<Result<Response, FabricError>>>>);
+
+impl Copied {
+    fn answer(&self) -> Answer {
+        let slot = Arc::clone(&self.0);
+        Box::new(move |outcome| *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome))
+    }
+
+    fn outcome(&self) -> Option<Result<Response, FabricError>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// Starts to answer `request`.
 pub(super) fn begin<'s>(shared: &'s Shared, who: Who, peer: &Peer, request: Request) -> Begun<'s> {
     match (peer, &shared.serves) {
@@ -63,6 +82,9 @@ pub(super) fn begin<'s>(shared: &'s Shared, who: Who, peer: &Peer, request: Requ
             Begun::Here(Call::Answered(Ok(Response::Stats(Box::new(shared.stats())))))
         }
         (Peer::Member(member), _) => Begun::Here(of_member(shared, who, member, request)),
+        (Peer::Host(_), Serves::Copies(copies)) => Begun::Here(
+            of_host(shared, who, copies, request).unwrap_or_else(|error| Call::Answered(Err(error))),
+        ),
         (_, Serves::Copies(copies)) => of_group(copies, peer, request),
         (_, Serves::Memory(served)) => Begun::Here(Call::Answered(of_stranger(served, who, peer, request))),
     }
@@ -106,6 +128,35 @@ fn of_group<'s>(copies: &'s Copies, peer: &Peer, request: Request) -> Begun<'s> 
     Begun::Passed(&*copies.plane, asker, request)
 }
 
+/// Answers another host: makes the stores of the CPU of a primary there.
+fn of_host(shared: &Shared, who: Who, copies: &Copies, request: Request) -> Result<Call, FabricError> {
+    let Request::Mirror { copy, epoch, number, stores, fenced } = request else {
+        return Err(FabricError::Refused(Refusal::BadRequest {
+            what: "another host may not send this request",
+        }));
+    };
+    let not_yet = FabricError::Refused(Refusal::Unreachable { server: copy });
+    let over = FabricError::EpochEnded { client: ComputeId::NOBODY };
+    let Some(served) = copies.get(copy) else {
+        return Err(if copies.plane.epoch() > epoch { over } else { not_yet });
+    };
+    let made = served.host.make_stores((epoch, number), &stores, || {
+        let ending = fenced.and_then(|client| served.incarnations.fence(client));
+        if fenced.is_some() {
+            shared.note_fence();
+        }
+        ending
+    })?;
+    let ending = match made {
+        Made::Now(ending) => ending,
+        // The first answer may be lost although the client's turns have not ended. If this request is very
+        // late, its id may have another holder, which nobody has fenced.
+        Made::Before => fenced.and_then(|client| served.incarnations.fenced(client)),
+        Made::Refused => return Err(over),
+    };
+    Ok(Wait { ending, copied: None, then: Then::Answer(Response::Done), who, served }.look())
+}
+
 fn of_member(shared: &Shared, who: Who, member: &Member, request: Request) -> Call {
     let (served, session) = (&member.served, member.gate.session());
     if served.copy.is_none() && request == Request::Join {
@@ -127,72 +178,104 @@ fn of_member(shared: &Shared, who: Who, member: &Member, request: Request) -> Ca
         _ => false,
     };
     if goes {
-        let ending = served.incarnations.leave(session);
+        let ending = Some(served.incarnations.leave(session));
         let then = Then::Go(Arc::clone(session), request);
-        return Wait { ending, then, who, served: Arc::clone(served) }.look();
+        return Wait { ending, copied: None, then, who, served: Arc::clone(served) }.look();
     }
-    let host = &served.host;
     let event = Event::before(served, &request);
-    let answer = host.handle(
-        Asker::Member(session),
-        &request,
-        || host.now(),
-        |_, response| match request {
-            Request::Fence { client } => {
-                let ending = served.incarnations.fence(client);
-                shared.note_fence();
-                (response, ending)
-            }
-            Request::Retire { client } | Request::FreeId { client } => {
-                // A client that is retired was fenced here before, so it has nothing in progress.
-                served.incarnations.fence(client);
-                (response, None)
-            }
-            _ => (response, None),
-        },
-    );
-    let (answer, ending) = match answer {
-        Ok((response, ending)) => (Ok(response), ending),
-        Err(error) => (Err(error), None),
+    let answer = handle(served, Asker::Member(session), &request, |response| match request {
+        Request::Fence { client } => {
+            let ending = served.incarnations.fence(client);
+            shared.note_fence();
+            (response, ending)
+        }
+        Request::Retire { client } | Request::FreeId { client } => {
+            // A client that is retired was fenced here before, so it has nothing in progress.
+            served.incarnations.fence(client);
+            (response, None)
+        }
+        _ => (response, None),
+    });
+    let (answer, ending, copied) = match answer {
+        Ok(((response, ending), copied)) => (Ok(response), ending, copied),
+        Err(error) => (Err(error), None, None),
     };
     if let Some(event) = event {
         event.after(who, &answer);
     }
-    match (answer, ending) {
-        (Ok(response), Some(ending)) => {
-            Wait { ending, then: Then::Answer(response), who, served: Arc::clone(served) }.look()
+    match answer {
+        Ok(response) if ending.is_some() || copied.is_some() => {
+            Wait { ending, copied, then: Then::Answer(response), who, served: Arc::clone(served) }.look()
         }
-        (answer, _) => Call::Answered(answer),
+        answer => Call::Answered(answer),
     }
 }
 
+/// Lets the CPU of a memory answer. `then` runs under the lock of the memory. If the memory has other copies,
+/// they get the stores of the CPU, and the caller waits for them.
+fn handle<T>(
+    served: &Served,
+    asker: Asker<'_>,
+    request: &Request,
+    then: impl FnOnce(Response) -> T,
+) -> Result<(T, Option<Copied>), FabricError> {
+    let host = &served.host;
+    if served.copy.is_none() {
+        return host.handle(asker, request, || host.now(), |_, response| (then(response), None));
+    }
+    host.handle_recorded(asker, request, |_, response, stores| {
+        let fenced = match *request {
+            Request::Fence { client } => Some(client),
+            _ => None,
+        };
+        let mirror = served.mirror().filter(|_| !stores.is_empty() || fenced.is_some());
+        (then(response), mirror.map(|mirror| send(&*mirror, stores, fenced)))
+    })
+}
+
+fn send(mirror: &dyn Mirror, stores: Vec<Store>, fenced: Option<ComputeId>) -> Copied {
+    let copied = Copied::default();
+    mirror.send(stores, fenced, copied.answer());
+    copied
+}
+
 impl Wait {
-    /// Ends the call, if its condition holds now.
+    /// Ends the call, if its conditions hold now.
     pub(super) fn look(mut self) -> Call {
-        match self.ending.is_over() {
-            Ok(true) => {}
-            Ok(false) => return Call::Waiting(self),
-            Err(error) => return Call::Answered(Err(error)),
+        if let Some(ending) = &mut self.ending {
+            match ending.is_over() {
+                Ok(true) => self.ending = None,
+                Ok(false) => return Call::Waiting(self),
+                Err(error) => return Call::Answered(Err(error)),
+            }
         }
-        let Served { host, incarnations, .. } = &*self.served;
-        Call::Answered(match self.then {
-            Then::Answer(response) => Ok(response),
+        if let Some(copied) = &self.copied {
+            match copied.outcome() {
+                Some(Ok(_)) => self.copied = None,
+                Some(Err(error)) => return Call::Answered(Err(error)),
+                None => return Call::Waiting(self),
+            }
+        }
+        let Served { incarnations, .. } = &*self.served;
+        match self.then {
+            Then::Answer(response) => Call::Answered(Ok(response)),
             Then::Go(session, request) => {
-                let answer = host.handle(
-                    Asker::Leaver(&session),
-                    &request,
-                    || host.now(),
-                    |_, response| {
-                        incarnations.gone(&session);
-                        response
-                    },
-                );
+                let answer = handle(&self.served, Asker::Leaver(&session), &request, |response| {
+                    incarnations.gone(&session);
+                    response
+                });
                 if answer.is_ok() {
                     events::left(self.who, &request);
                 }
-                answer
+                match answer {
+                    Ok((response, copied @ Some(_))) => {
+                        Self { ending: None, copied, then: Then::Answer(response), ..self }.look()
+                    }
+                    Ok((response, None)) => Call::Answered(Ok(response)),
+                    Err(error) => Call::Answered(Err(error)),
+                }
             }
-        })
+        }
     }
 }
 

@@ -106,6 +106,13 @@ impl Incarnations {
         Some(Ending::new(entry.session.fence(), self.path(), &entry.session))
     }
 
+    /// The work in progress of the current incarnation of the id, if it was fenced.
+    pub(super) fn fenced(&self, client: ComputeId) -> Option<Ending> {
+        let entries = self.entries();
+        let session = &entries.by_id.get(&client)?.session;
+        session.is_fenced().then(|| Ending::new(session.fence(), self.path(), session))
+    }
+
     /// Ends the last incarnation of the id, which owned nothing, so nothing waits for its work in progress.
     /// Returns its number and origin.
     pub(super) fn reap(&self, client: ComputeId) -> Option<(u32, Remote)> {

@@ -100,7 +100,7 @@ use shard::Shard;
 use shared::Shared;
 use sherman_control::auth::Secret;
 use sherman_control::path::DataPath;
-use sherman_control::plane::ControlPlane;
+use sherman_control::plane::{ControlPlane, Mirror};
 use sherman_embedded::host::Host;
 use sherman_fabric::ServerStats;
 use std::sync::Arc;
@@ -285,6 +285,14 @@ impl ServerHandle {
     /// It takes the lock of a memory that it removes.
     pub fn install_copy(&self, copy: u16, host: Arc<Host>) {
         self.0.install_copy(copy, host);
+    }
+
+    /// Sets the way from a copy that is a primary to the other copies of its volume (T5); `None` if there are
+    /// none. Does nothing if the copy is not served.
+    ///
+    /// It takes the lock of the copy's memory.
+    pub fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        self.0.set_mirror(copy, mirror);
     }
 
     /// Serves this copy no more. When this returns, every client of the copy is fenced there. A list that is

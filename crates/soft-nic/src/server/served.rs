@@ -8,7 +8,7 @@
 
 use super::incarnations::Incarnations;
 use sherman_control::path::DataPath;
-use sherman_control::plane::ControlPlane;
+use sherman_control::plane::{ControlPlane, Mirror};
 use sherman_embedded::host::Host;
 use sherman_fabric::control::Usage;
 use sherman_fabric::{Call, FabricError, Memory, Peer, Request, ServerStats, Space, calls};
@@ -22,12 +22,19 @@ pub(super) struct Served {
     pub(super) incarnations: Incarnations,
     /// Its number in the table of volumes, if it is a copy.
     pub(super) copy: Option<u16>,
+    /// The way to the other copies, if this one is the primary of a volume that has others.
+    mirror: RwLock<Option<Arc<dyn Mirror>>>,
 }
 
 impl Served {
     /// The memory of a plain server.
     pub(super) fn plain(host: Arc<Host>, path: Option<Arc<dyn DataPath>>) -> Self {
-        Self { host, incarnations: Incarnations::new(path), copy: None }
+        Self { host, incarnations: Incarnations::new(path), copy: None, mirror: RwLock::default() }
+    }
+
+    /// The way to the other copies, if there are any. Call it with the lock of the memory held.
+    pub(super) fn mirror(&self) -> Option<Arc<dyn Mirror>> {
+        self.mirror.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The number that clients know it by.
@@ -120,8 +127,19 @@ impl Copies {
         if copies.get(&copy).is_some_and(|served| Arc::ptr_eq(&served.host, &host)) {
             return None;
         }
-        let served = Served { host, incarnations: Incarnations::default(), copy: Some(copy) };
+        let (incarnations, mirror) = (Incarnations::default(), RwLock::default());
+        let served = Served { host, incarnations, copy: Some(copy), mirror };
         copies.insert(copy, Arc::new(served))
+    }
+
+    /// Sets the way from this copy to the other copies of its volume.
+    pub(super) fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        if let Some(served) = self.get(copy) {
+            // Under the lock of the memory: a request is answered either before or after.
+            served.host.look(|_| {
+                *served.mirror.write().unwrap_or_else(PoisonError::into_inner) = mirror;
+            });
+        }
     }
 
     /// Serves this copy no more. Returns it; its clients must end.

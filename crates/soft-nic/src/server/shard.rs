@@ -329,7 +329,8 @@ impl Shard {
         let interest = match (blocked, connection.is_blocked()) {
             (true, _) => EventFlags::OUT,
             (false, true) if connection.waits_for_plane() => EventFlags::RDHUP,
-            (false, true) => EventFlags::empty(),
+            // A broken connection is reported even so, but only once until the call has ended.
+            (false, true) => EventFlags::ONESHOT,
             (false, false) => EventFlags::IN,
         };
         if interest != connection.interest {

@@ -10,6 +10,7 @@ use super::remote::Who;
 use super::served::{Served, Serves};
 use sherman_control::auth::{self, Secret};
 use sherman_control::path::DataPath;
+use sherman_control::plane::Mirror;
 use sherman_control::wire::{MAX_TRANSFER, MAX_VERBS};
 use sherman_embedded::host::Host;
 use sherman_fabric::{Caps, ComputeId, FenceMode, ServerStats};
@@ -227,6 +228,13 @@ impl Shared {
     pub(super) fn install_copy(&self, copy: u16, host: Arc<Host>) {
         if let Serves::Copies(copies) = &self.serves {
             self.end(copies.install(copy, host));
+        }
+    }
+
+    /// Sets the way from a copy to the other copies of its volume.
+    pub(super) fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
+        if let Serves::Copies(copies) = &self.serves {
+            copies.set_mirror(copy, mirror);
         }
     }
 

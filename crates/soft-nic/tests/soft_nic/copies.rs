@@ -2,12 +2,12 @@
 //! of other hosts.
 
 use crate::raw::{FREE, Raw, Reply, alone, eventually, host, options, refused, start};
-use sherman_control::plane::{Answer, Asker, ControlPlane};
+use sherman_control::plane::{Answer, Asker, ControlPlane, Mirror};
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::{FrameKind, Goodbye, GoodbyeCode, Role, Welcome};
 use sherman_embedded::host::Host;
-use sherman_fabric::group::HostOffer;
-use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Space, WorkList, calls};
+use sherman_fabric::group::{HostOffer, Store};
+use sherman_fabric::{ComputeId, FabricError, Memory, Refusal, Request, Response, Space, WorkList, calls};
 use sherman_soft_nic::server::{Limits, Listen, RunningServer, ServeError, ServerOptions, SoftNicServer};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -87,6 +87,34 @@ impl Plane {
 
     fn seen(&self) -> Vec<(Asker, Request)> {
         std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+type Sent = (Vec<Store>, Option<ComputeId>, Answer);
+
+/// The way to other copies that answers when the test says so.
+#[derive(Default)]
+struct Others {
+    sent: Mutex<Vec<Sent>>,
+}
+
+impl fmt::Debug for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Others").finish_non_exhaustive()
+    }
+}
+
+impl Mirror for Others {
+    fn send(&self, stores: Vec<Store>, fenced: Option<ComputeId>, answer: Answer) {
+        self.sent.lock().unwrap().push((stores, fenced, answer));
+    }
+}
+
+impl Others {
+    /// Waits for the next stores.
+    fn next(&self) -> Sent {
+        eventually(|| !self.sent.lock().unwrap().is_empty());
+        self.sent.lock().unwrap().remove(0)
     }
 }
 
@@ -219,6 +247,85 @@ fn a_copy_answers_for_its_volume_and_refuses_what_is_for_control() {
         drop(raw);
         eventually(|| server.stats().connections == 0);
     }
+}
+
+#[test]
+fn a_primary_answers_when_the_other_copies_have_the_stores_of_its_cpu() {
+    let plane = Plane::new(false);
+    let server = start(of_plane(&plane));
+    server.install_copy(ONE, host(1, 2));
+    let others = Arc::new(Others::default());
+    server.handle().set_mirror(ONE, Some(Arc::clone(&others) as _));
+    let (mut raw, _) = enter(&server, at_copy(ONE));
+    // What changes nothing goes nowhere.
+    assert!(raw.call(calls::Usage).is_ok());
+    let tag = raw.ask(&Request::RedoArea);
+    let (stores, fenced, answer) = others.next();
+    assert!(!stores.is_empty() && fenced.is_none());
+    std::thread::sleep(Duration::from_millis(20));
+    answer(Ok(Response::Done));
+    assert!(matches!(raw.answer(), (answered, Ok(Response::RedoArea(_))) if answered == tag));
+    // The others also hear of a fence, even if it stores nothing.
+    let (mut victim, _) = enter(&server, at_copy_as(ONE, 8, 1));
+    for _ in 0..2 {
+        let tag = raw.ask(&Request::Fence { client: ComputeId(8) });
+        let (_, fenced, answer) = others.next();
+        assert_eq!(fenced, Some(ComputeId(8)));
+        answer(Ok(Response::Done));
+        assert_eq!(raw.answer(), (tag, Ok(Response::Done)));
+    }
+    assert_eq!(victim.goodbye().code, GoodbyeCode::Fenced);
+    // If they never will have the stores, the client hears that, and not the answer.
+    let tag = raw.ask(&Request::Retire { client: ComputeId(8) });
+    let ended = FabricError::EpochEnded { client: ComputeId::NOBODY };
+    others.next().2(Err(ended.clone()));
+    assert_eq!(raw.answer(), (tag, Err(ended)));
+    let tag = raw.ask(&Request::Release);
+    others.next().2(Ok(Response::Done));
+    assert_eq!(raw.answer(), (tag, Ok(Response::Done)));
+    // Without other copies nothing waits.
+    server.handle().set_mirror(ONE, None);
+    assert!(enter(&server, at_copy_as(ONE, 9, 1)).0.call(calls::RedoArea).is_ok());
+    assert!(others.sent.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_copy_makes_the_stores_of_its_primary_once_and_stops_whom_the_primary_fenced() {
+    let plane = Plane::new(false);
+    let (server, hosts) = two_copies(&plane);
+    let (mut raw, _) = enter(&server, other_host());
+    let stores = |byte| vec![Store::Bytes { offset: FREE, bytes: vec![byte; 8] }];
+    let mut mirror =
+        |copy, epoch, number, stores, fenced| raw.call(calls::Mirror { copy, epoch, number, stores, fenced });
+    let bytes = |index: usize| {
+        let mut bytes = [0; 8];
+        Memory::load(hosts[index].memory(), Space::Host, FREE, &mut bytes);
+        bytes
+    };
+    assert_eq!(mirror(OTHER, EPOCH, 1, stores(1), None), Ok(()));
+    assert_eq!((bytes(0), bytes(1)), ([0; 8], [1; 8]));
+    // A repeated request is answered, and changes nothing.
+    assert_eq!(mirror(OTHER, EPOCH, 2, stores(2), None), Ok(()));
+    assert_eq!(mirror(OTHER, EPOCH, 1, stores(3), None), Ok(()));
+    assert_eq!(bytes(1), [2; 8]);
+    let outside = vec![Store::Zeros { offset: u64::MAX, len: 8 }];
+    assert!(matches!(mirror(OTHER, EPOCH, 3, outside, None), Err(FabricError::OutOfBounds { .. })));
+    let over = FabricError::EpochEnded { client: ComputeId::NOBODY };
+    assert_eq!(mirror(OTHER, EPOCH - 1, 9, stores(3), None), Err(over.clone()));
+    assert_eq!(mirror(77, EPOCH - 1, 9, stores(3), None), Err(over));
+    let unreachable = FabricError::Refused(Refusal::Unreachable { server: 77 });
+    assert_eq!(mirror(77, EPOCH, 9, stores(3), None), Err(unreachable));
+    assert_eq!(bytes(1), [2; 8]);
+    let (mut client, _) = enter(&server, at_copy(OTHER));
+    let (mut elsewhere, _) = enter(&server, at_copy(ONE));
+    assert_eq!(mirror(OTHER, EPOCH, 3, Vec::new(), Some(CLIENT)), Ok(()));
+    assert_eq!(client.goodbye().code, GoodbyeCode::Fenced);
+    assert_eq!(refusal(&server, at_copy(OTHER)).code, GoodbyeCode::Fenced);
+    write(&mut elsewhere, 5).unwrap();
+    // A late repetition does not stop the next holder of the id.
+    let (mut next, _) = enter(&server, at_copy_as(OTHER, CLIENT.0, 3));
+    assert_eq!(mirror(OTHER, EPOCH, 3, Vec::new(), Some(CLIENT)), Ok(()));
+    write(&mut next, 6).unwrap();
 }
 
 #[test]
@@ -445,9 +552,10 @@ fn messages_of_the_group_arrive_in_order_and_whole() {
     eventually(|| plane.received.lock().unwrap().len() == messages.len());
     assert!(*plane.received.lock().unwrap() == messages);
     // Other hosts have no business with the control plane.
-    let nobody = FabricError::Refused(Refusal::NotAMember { client: ComputeId::NOBODY });
+    let refused =
+        FabricError::Refused(Refusal::BadRequest { what: "another host may not send this request" });
     for request in [Request::Cluster, Request::Join, Request::Stats, Request::Usage, Request::Renew] {
-        assert_eq!(raw.call(request), Err(nobody.clone()));
+        assert_eq!(raw.call(request), Err(refused.clone()));
     }
     for (role, code) in [
         (other_host(), GoodbyeCode::NotAllowed),

@@ -8,6 +8,7 @@ mod contract;
 mod copies;
 mod fake;
 mod fences;
+mod group;
 mod handshake;
 mod hostile;
 mod identity;
