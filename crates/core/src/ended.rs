@@ -30,7 +30,7 @@ impl End {
 impl ComputeServer {
     /// Whether this identity has ended, and its keeper renews its lease all the same (E2, E3). It waits for
     /// the table that will say what became of its changes. Until then no other client may recover it.
-    pub(crate) fn awaits_table(&self) -> bool {
+    pub fn awaits_table(&self) -> bool {
         let lost = matches!(
             self.end.reason.get(),
             Some(FabricError::Disconnected { .. } | FabricError::CopyFailed { .. })

@@ -134,7 +134,11 @@ impl AnyFabric {
             #[cfg(target_os = "linux")]
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone(), false),
             #[cfg(target_os = "linux")]
-            Self::Hosts(_, _, options) => Self::join_hosts(options.clone()),
+            Self::Hosts(fabric, _, options) => {
+                // Hosts that joined since are as good to ask as those that the caller named.
+                let servers = fabric.hosts().to_vec();
+                Self::join_hosts(Box::new(JoinOptions { servers, ..(**options).clone() }))
+            }
             #[cfg(target_os = "linux")]
             Self::Shm(_, options) => Self::join_shm(options.clone()),
             #[cfg(all(feature = "verbs", target_os = "linux"))]

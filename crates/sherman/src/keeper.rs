@@ -110,7 +110,7 @@ pub(crate) fn keep(
         // The keeper may have failed for another reason. Without renewals the identity ends anyway.
         identity.compute.end();
         identity.fabric.end();
-        drop(worker);
+        let renewing = renew_until_table(&identity, worker);
         let goes_on = shared.begin_gap();
         let ClusterOptions { events, rejoin, .. } = &shared.options;
         let client = identity.compute.client();
@@ -122,7 +122,11 @@ pub(crate) fn keep(
         if !goes_on || !rejoin {
             return;
         }
-        let Some(next) = join_again(shared, &identity, &mut pauses) else { return };
+        let joined = join_again(shared, &identity, &mut pauses);
+        if let Some(renewing) = renewing {
+            renewing.stop(false);
+        }
+        let Some(next) = joined else { return };
         (identity, worker) = next;
     }
 }
@@ -147,6 +151,20 @@ fn renew(worker: &Worker<AnyEndpoint>, stop: &Stop) {
             stop.poll(keeping.as_mut(), cx).map(drop)
         }),
     );
+}
+
+/// Goes on renewing the lease of an identity that lost a copy of its volumes (E2), in a thread of its own,
+/// while the keeper tries to join again. The renewals end when the next identity recovers this one, or when
+/// the cluster has a new table. Without the thread the lease runs out: then the outcome of some changes stays
+/// unknown.
+fn renew_until_table(identity: &Identity, worker: Worker<AnyEndpoint>) -> Option<StoppableThread> {
+    if !identity.compute.awaits_table() {
+        return None;
+    }
+    let renew = move |stop: &Stop| {
+        let _ended: Result<(), Error> = block_on(worker.endpoint(), worker.keep(|| stop.is_asked()));
+    };
+    StoppableThread::spawn("sherman-renew", renew).ok()
 }
 
 /// Joins the cluster of `former` again. Returns `None` if the last handle was dropped meanwhile.

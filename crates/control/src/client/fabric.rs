@@ -146,6 +146,7 @@ impl<L: Lists> ControlFabric<L> {
             cluster: admission.cluster,
             lease: Duration::from_nanos(admission.lease_nanos),
         };
+        let options = &options.within(member.lease);
         // Without the link this client cannot even leave. Its lease runs out.
         let link = ControlLink::start(member, places.clone()).map_err(JoinError::Thread)?;
         let plan = decode(&admission.table).ok_or(JoinError::BadTable { address: leader });

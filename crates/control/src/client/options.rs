@@ -51,7 +51,17 @@ pub struct JoinOptions {
     pub connect_timeout: Duration,
 }
 
+/// The shortest time that a connection to a copy may take.
+const SHORTEST_CONNECT: Duration = Duration::from_millis(100);
+
 impl JoinOptions {
+    /// The same options for connections to copies, in a cluster with this lease. A copy that is silent for a
+    /// lease is about to leave the table, so nothing is gained by waiting longer.
+    pub(crate) fn within(&self, lease: Duration) -> Self {
+        let connect_timeout = self.connect_timeout.min((lease / 2).max(SHORTEST_CONNECT));
+        Self { patience: self.patience.min(lease), connect_timeout, ..self.clone() }
+    }
+
     /// Options for the cluster of these servers, without a secret. Both time limits are five seconds.
     pub fn new(servers: Vec<Address>) -> Self {
         Self {
