@@ -21,6 +21,7 @@ mod intruders;
 mod kills;
 mod litmus;
 mod lives;
+mod losses;
 mod members;
 mod mending;
 #[cfg(feature = "mutants")]

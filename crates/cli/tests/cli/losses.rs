@@ -1,0 +1,241 @@
+//! Clusters of hosts that lose hosts while clients write and read at full speed.
+//!
+//! Every key has one writer, which counts it up. So a reader can judge each value at once: it is at least what
+//! was acknowledged when the read began, at most what was begun when it ended, and never less than what an
+//! earlier read returned.
+//!
+//! A plain run loses few hosts. `SHERMAN_LOSSES` gives the number of rounds, for a soak.
+
+use crate::common::servers::Server;
+use sherman::{Cluster, ClusterOptions, Error};
+use sherman_conformance::trees::Failure;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const HOSTS: usize = 3;
+/// Compute servers, and writing threads of each. Each also has one thread that reads.
+const COMPUTES: u64 = 2;
+const WRITERS: u64 = 2;
+/// Keys of one writer.
+const KEYS: u64 = 500;
+const TREE: &str = "counters";
+/// The longest that an operation may take, with a lease of one second.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// Hosts as processes.
+struct Hosts {
+    running: Vec<Option<Server>>,
+    addresses: Vec<String>,
+}
+
+impl Hosts {
+    fn start() -> Self {
+        let size = HOSTS.to_string();
+        let first = ["--new-cluster", "--replicas", "2", "--hosts", &size, "--lease", "1s"];
+        let first = Self::launch(&first, "tcp://127.0.0.1:0");
+        let mut addresses = vec![first.address.clone()];
+        let mut running = vec![Some(first)];
+        for _ in 1..HOSTS {
+            let next = Self::join(&addresses, "tcp://127.0.0.1:0");
+            addresses.push(next.address.clone());
+            running.push(Some(next));
+        }
+        Self { running, addresses }
+    }
+
+    fn launch(how: &[&str], listen: &str) -> Server {
+        let always = ["--listen", listen, "--memory", "256MiB", "--log", "warn"];
+        let args: Vec<String> = how.iter().chain(&always).map(ToString::to_string).collect();
+        let stderr = match std::env::var_os("SHERMAN_LOSSES_LOG") {
+            Some(_) => std::process::Stdio::inherit(),
+            None => std::process::Stdio::null(),
+        };
+        Server::start_telling(args, stderr)
+    }
+
+    fn join(known: &[String], listen: &str) -> Server {
+        let seeds = format!("tcp://{}", known.join(","));
+        Self::launch(&["--join", &seeds], listen)
+    }
+
+    fn url(&self) -> String {
+        format!("tcp://{}", self.addresses.join(","))
+    }
+
+    fn kill(&mut self, host: usize) {
+        if let Some(mut server) = self.running[host].take() {
+            server.kill();
+        }
+    }
+}
+
+/// One key: what its writer has begun, what was acknowledged, and what readers have seen.
+#[derive(Default)]
+struct Counter {
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+    seen: AtomicU64,
+}
+
+#[derive(Default)]
+struct Load {
+    counters: Vec<Counter>,
+    stop: AtomicBool,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    unknown: AtomicU64,
+    /// The longest operation, in nanoseconds.
+    longest: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Load {
+    fn fail(&self, what: String) {
+        self.stop.store(true, SeqCst);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    fn timed<T>(&self, operation: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = operation();
+        self.longest.fetch_max(began.elapsed().as_nanos() as u64, Relaxed);
+        done
+    }
+
+    fn write(&self, cluster: &Cluster, writer: u64) -> Result<(), Error> {
+        let client = cluster.tree::<u64, u64>(TREE)?.client()?;
+        let mut random = fastrand::Rng::with_seed(writer);
+        while !self.stop.load(Relaxed) {
+            let key = writer * KEYS + random.u64(..KEYS);
+            let counter = &self.counters[key as usize];
+            let next = counter.begun.load(Relaxed) + 1;
+            counter.begun.store(next, SeqCst);
+            match self.timed(|| client.insert(key, next)) {
+                Ok(_) => counter.acknowledged.store(next, SeqCst),
+                Err(Error::OutcomeUnknown { .. }) => drop(self.unknown.fetch_add(1, Relaxed)),
+                Err(error) => return Err(error),
+            }
+            self.writes.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn read(&self, cluster: &Cluster, seed: u64) -> Result<(), Error> {
+        let client = cluster.tree::<u64, u64>(TREE)?.client()?;
+        let mut random = fastrand::Rng::with_seed(!seed);
+        while !self.stop.load(Relaxed) {
+            let key = random.u64(..self.counters.len() as u64);
+            self.judge(key, || client.get(key))?;
+            self.reads.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Reads a key and judges its value.
+    fn judge(&self, key: u64, get: impl FnOnce() -> Result<Option<u64>, Error>) -> Result<(), Error> {
+        let counter = &self.counters[key as usize];
+        let (acknowledged, seen) = (counter.acknowledged.load(SeqCst), counter.seen.load(SeqCst));
+        let value = self.timed(get)?.unwrap_or(0);
+        let begun = counter.begun.load(SeqCst);
+        if value < acknowledged || value < seen || value > begun {
+            self.fail(format!(
+                "key {key} holds {value}: {acknowledged} was acknowledged and {seen} was read before, \
+                 {begun} was begun"
+            ));
+        }
+        counter.seen.fetch_max(value, SeqCst);
+        Ok(())
+    }
+}
+
+fn rounds() -> u64 {
+    std::env::var("SHERMAN_LOSSES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
+    let _alone = crate::common::alone();
+    let mut hosts = Hosts::start();
+    let url = hosts.url();
+    let options = || ClusterOptions::new().timeout(Duration::from_secs(20));
+    let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
+    let load = Arc::new(Load { counters, ..Load::default() });
+    let first = open(&url, options)?;
+    first.tree::<u64, u64>(TREE)?;
+    let mut threads = Vec::new();
+    let mut clusters = vec![first];
+    for compute in 0..COMPUTES {
+        let cluster = open(&url, options)?;
+        clusters.push(cluster.clone());
+        for thread in 0..=WRITERS {
+            let (load, cluster) = (Arc::clone(&load), cluster.clone());
+            threads.push(std::thread::spawn(move || {
+                let done = match thread {
+                    WRITERS => load.read(&cluster, compute),
+                    writer => load.write(&cluster, compute * WRITERS + writer),
+                };
+                if let Err(error) = done {
+                    load.fail(format!("compute server {compute}, thread {thread}: {error}"));
+                }
+            }));
+        }
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..rounds() {
+        let host = if round % 3 == 0 { 0 } else { random.usize(1..HOSTS) };
+        let (writes, rejoins) = (load.writes.load(Relaxed), clusters[1].rejoins());
+        load.longest.store(0, Relaxed);
+        hosts.kill(host);
+        let began = Instant::now();
+        while !load.stop.load(Relaxed) && began.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(20));
+            if clusters[1].rejoins() > rejoins && load.writes.load(Relaxed) > writes + 2_000 {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let longest = Duration::from_nanos(load.longest.load(Relaxed));
+        println!(
+            "round {round}: host {host} killed, {} writes since, longest operation {longest:?}",
+            load.writes.load(Relaxed) - writes
+        );
+        assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");
+    }
+    load.stop.store(true, SeqCst);
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert!(failures.is_empty(), "{failures:#?}");
+    // A new client finds every acknowledged change.
+    let client = open(&url, options)?.tree::<u64, u64>(TREE)?.client()?;
+    for key in 0..load.counters.len() as u64 {
+        load.judge(key, || client.get(key))?;
+    }
+    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert!(failures.is_empty(), "{failures:#?}");
+    let check = client.check()?;
+    assert!(check.is_clean(), "{check:?}");
+    let unknown = load.unknown.load(Relaxed);
+    println!(
+        "{} writes, {} reads, {unknown} of unknown outcome",
+        load.writes.load(Relaxed),
+        load.reads.load(Relaxed)
+    );
+    assert_eq!(unknown, 0, "every client kept its lease, so it learns what became of its changes");
+    Ok(())
+}
+
+/// Opens the cluster as soon as it has volumes.
+fn open(url: &str, options: impl Fn() -> ClusterOptions) -> Result<Cluster, Failure> {
+    let began = Instant::now();
+    loop {
+        match Cluster::open_with(url, options()) {
+            Err(error) if error.may_pass() && began.elapsed() < Duration::from_secs(20) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
