@@ -205,7 +205,7 @@ impl Host {
     }
 
     /// Makes the stores of the CPU of the primary. `which` has the epoch of the sender's table, and the number
-    /// of these stores under that table: they are made once, although the sender may repeat them. `then` is
+    /// of these stores under that table. They are made once, although the sender may repeat them. `then` is
     /// called under the lock, after the stores.
     ///
     /// # Errors

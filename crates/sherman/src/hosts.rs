@@ -1,5 +1,5 @@
-//! What an operator sees of a cluster of hosts: who leads, which hosts there are, and where the copies of each
-//! volume lie.
+//! What an operator sees of a cluster of hosts: which host leads, which hosts there are, and where the copies
+//! of each volume lie.
 
 use crate::error::OpenError;
 use sherman_core::Error;

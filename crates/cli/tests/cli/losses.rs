@@ -1,8 +1,8 @@
 //! Clusters of hosts that lose hosts while clients write and read at full speed.
 //!
-//! Every key has one writer, which counts it up. So a reader can judge each value at once: it is at least what
-//! was acknowledged when the read began, at most what was begun when it ended, and never less than what an
-//! earlier read returned.
+//! Every key has one writer, which counts it up. So a reader can judge each value at once: it is at least
+//! what was acknowledged when the read began, at most what was begun when it ended, and never less than what
+//! an earlier read returned.
 //!
 //! A plain run loses few hosts. `SHERMAN_LOSSES` gives the number of rounds, for a soak.
 
