@@ -39,8 +39,9 @@
 //!
 //! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver),
 //! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, one `sherman-mirror` for each
-//! primary here whose volume has other copies, and one `sherman-copier` for each such copy that is being made. No thread waits for the lock of another one for longer
-//! than a few instructions. Queues between them are bounded. A full queue drops messages of the group, which
+//! primary here whose volume has other copies, and one `sherman-copier` for each copy of such a volume that is
+//! being made. No thread waits for the lock of another one for longer than it takes to compare the tables of a
+//! volume, which happens once for each copy that is made. Queues between them are bounded. A full queue drops messages of the group, which
 //! the group repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
