@@ -221,8 +221,8 @@ impl Host {
     }
 
     /// The digests of host memory from `offset` on: of each block of
-    /// [`DIGEST_BYTES`](sherman_fabric::control::DIGEST_BYTES), and of what is left. Every line is whole (F1),
-    /// but a block may change meanwhile.
+    /// [`DIGEST_BYTES`](sherman_fabric::control::DIGEST_BYTES), and of the rest. Every line is whole, but a
+    /// block may change meanwhile (F1).
     ///
     /// # Errors
     /// If the bytes are not in the memory, or are too many for one answer.

@@ -38,11 +38,12 @@
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
 //! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver),
-//! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, one `sherman-mirror` for each
-//! primary here whose volume has other copies, and one `sherman-copier` for each copy of such a volume that is
-//! being made. No thread waits for the lock of another one for longer than it takes to compare the tables of a
-//! volume, which happens once for each copy that is made. Queues between them are bounded. A full queue drops messages of the group, which
-//! the group repeats, and refuses requests, which clients repeat.
+//! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, and one `sherman-mirror` for
+//! each primary here whose volume has other copies. There is one `sherman-copier` for each copy that is being
+//! made from a primary here. No thread waits for the lock of another one for longer than a few instructions,
+//! with one exception. At the end of a copy, the copier compares the tables of the volume under the lock of
+//! the memory. Queues between threads are bounded. A full queue drops messages of the group, which the group
+//! repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
 //!

@@ -1,6 +1,7 @@
 //! Tests of the control state of a cluster of hosts.
 
 mod fuzz;
+mod makings;
 
 use super::settings::memory_id;
 use super::*;

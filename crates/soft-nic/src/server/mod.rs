@@ -287,10 +287,10 @@ impl ServerHandle {
         self.0.install_copy(copy, host);
     }
 
-    /// Takes bytes for copy `copy`, which is being made in the memory of `host`, from the host of its primary.
-    /// Nobody else reaches the copy until it is [installed](Self::install_copy). Another memory that was
-    /// served under this number is removed. If it is the same memory, nothing changes. Does nothing on a
-    /// plain server.
+    /// Takes bytes for copy `copy`, which is being made in the memory of `host`. They come from the host of
+    /// its primary. Nobody else reaches the copy until it is [installed](Self::install_copy). Another memory
+    /// that was served under this number is removed. If it is the same memory, nothing changes. Does nothing
+    /// on a plain server.
     pub fn install_filling(&self, copy: u16, host: Arc<Host>) {
         self.0.install_filling(copy, host);
     }

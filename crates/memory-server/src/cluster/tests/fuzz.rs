@@ -25,6 +25,9 @@ struct Model {
     targets: Vec<ComputeId>,
     /// The hosts of primaries.
     primaries: Vec<u16>,
+    /// The makings, and the epoch.
+    makings: Vec<Making>,
+    epoch: u64,
     believers: Vec<Believer>,
     answers: BTreeMap<&'static str, u64>,
 }
@@ -65,6 +68,9 @@ impl Model {
         }
         self.now += rng.u64(..LEASE / 8);
         let now = if rng.u32(..20) == 0 { self.now / 2 } else { self.now };
+        if rng.u32(..6) == 0 && !self.makings.is_empty() {
+            return self.report(now, rng);
+        }
         match rng.u32(..64) {
             0 => {
                 self.now = rng.u64(..1 << 40);
@@ -107,8 +113,28 @@ impl Model {
         }
     }
 
-    /// What clients learn from an answer.
-    fn learn(&mut self, command: &Command, answer: &Result<Response, FabricError>, state: &ClusterState) {
+    /// A host reports on a copy, or the leader loses its patience.
+    fn report(&self, now: u64, rng: &mut Rng) -> Command {
+        let copy = match rng.choice(&self.makings) {
+            Some(making) if rng.u32(..8) > 0 => making.copy,
+            _ => rng.u16(..60),
+        };
+        match rng.u32(..16) {
+            0 => Command::AbortMaking { now },
+            1..=7 => Command::Copied { now, copy },
+            8 => Command::Settled { now, copy, epoch: rng.u64(..self.epoch + 2) },
+            _ => Command::Settled { now, copy, epoch: self.epoch },
+        }
+    }
+
+    /// What clients learn from an answer. `was` is the epoch before the command.
+    fn learn(
+        &mut self,
+        command: &Command,
+        answer: &Result<Response, FabricError>,
+        was: u64,
+        state: &ClusterState,
+    ) {
         let until = state.now() + LEASE;
         match (command, answer) {
             (_, Ok(Response::Admitted(admission))) => {
@@ -127,7 +153,7 @@ impl Model {
                 let believer = self.believers.iter_mut().find(|believer| who(believer) == asker);
                 let believer = believer.expect("only an id that was issued gets answers");
                 let former = matches!(request, Request::DeclareLost { .. });
-                assert!(former || believer.epoch == state.table().epoch(), "E1: {command:?}");
+                assert!(former || believer.epoch == was, "E1: {command:?}");
                 match request {
                     Request::Renew => believer.until = until,
                     Request::Leave | Request::Depart => believer.ended = true,
@@ -143,6 +169,15 @@ impl Model {
         }
         let held = state.leftovers().filter(|leftover| state.needs_tick() && leftover.held);
         self.targets = held.map(|leftover| leftover.client).collect();
+        if !state.makings().is_empty() {
+            let ids = (1..=state.control.geometry().member_capacity as u16).map(ComputeId);
+            let dead = |id: &ComputeId| {
+                let member = state.member(*id);
+                member.state != MemberState::Free && !member.is_alive(state.now())
+            };
+            self.targets.extend(ids.filter(dead));
+        }
+        (self.makings, self.epoch) = (state.makings().to_vec(), state.table().epoch());
         let primaries = state.table().volumes().iter().filter_map(|entry| entry.primary);
         self.primaries = primaries.filter_map(|copy| state.host_of(copy)).collect();
         let answered = match answer {
@@ -155,7 +190,7 @@ impl Model {
     }
 
     /// E6, L2: what must hold when volumes open.
-    fn check_opening(&self, before: &VolumeTable, state: &ClusterState) {
+    fn check_opening(&self, command: &Command, before: &VolumeTable, state: &ClusterState) {
         let table = state.table();
         assert!(table.epoch() >= before.epoch());
         assert!(table.sites().starts_with(before.sites()), "copies keep their numbers");
@@ -164,12 +199,92 @@ impl Model {
         if before.epoch() == 0 || !before.volumes().iter().zip(table.volumes()).any(opened) {
             return;
         }
-        for believer in self.believers.iter().filter(|believer| believer.epoch < table.epoch()) {
+        // Both leave the primaries as they were. Identities of the pause changed nothing (J5), and those
+        // before it use the same copies (J6).
+        let last = match command {
+            Command::AbortMaking { .. } => return,
+            Command::Settled { .. } => table.epoch() - 1,
+            _ => table.epoch(),
+        };
+        for believer in self.believers.iter().filter(|believer| believer.epoch < last) {
             assert!(believer.ended || believer.until <= state.now(), "{believer:?} counts on its lease");
             let entry = state.member(believer.client);
             let gone = entry.state == MemberState::Free || entry.incarnation != believer.incarnation;
             assert!(gone, "{believer:?} is not recovered");
         }
+    }
+}
+
+/// J1, J5: makings are on hosts without a copy, and a table names a new copy only when it was settled in the
+/// epoch before.
+fn check_makings(command: &Command, before: &ClusterState, state: &ClusterState) -> bool {
+    let table = state.table();
+    assert!(state.makings().len() <= table.volumes().len());
+    assert!(state.makings_are_legal(), "{command:?}: {:?}", state.makings());
+    assert!(!state.quiet() || state.is_closed_for_makings());
+    if before.table.volumes().is_empty() {
+        return false;
+    }
+    let mut made = false;
+    for (volume, (was, is)) in (0..).zip(before.table.volumes().iter().zip(table.volumes())) {
+        let Some(copy) = is.backup.filter(|_| is.backup != was.backup) else { continue };
+        made = true;
+        assert_eq!(table.epoch(), before.table.epoch() + 1);
+        assert!(!state.has_closed_volumes() && !was.open && was.primary == is.primary);
+        // Time has passed since.
+        let mut then = before.clone();
+        then.clock.advance(command.now());
+        assert!(then.quiet());
+        let &Command::Settled { copy: reported, epoch, .. } = command else { panic!("named by {command:?}") };
+        assert_eq!(epoch, before.table.epoch());
+        assert!(before.makings().iter().any(|making| (making.volume, making.copy) == (volume, copy)));
+        let settled = |making: &Making| match making.phase {
+            Phase::Planned => false,
+            Phase::Copied => making.copy == reported,
+            Phase::Settled => true,
+        };
+        assert!(before.makings().iter().all(settled));
+    }
+    made
+}
+
+/// After the last fault: members recover others, hosts report, and time passes, until nothing changes.
+fn repair(state: &mut ClusterState, model: &mut Model) {
+    for round in 0..40 {
+        model.now += LEASE / 2;
+        let now = model.now;
+        state.apply(&Command::Tick { now }).unwrap();
+        if let Ok(Response::Admitted(recoverer)) = state.apply(&Command::Join { now }) {
+            for client in (1..=state.control.geometry().member_capacity as u16).map(ComputeId) {
+                let _ = state.ask(now, &recoverer, Request::Suspect { client });
+                let _ = state.ask(now, &recoverer, Request::FreeId { client });
+            }
+            let _ = state.ask(now, &recoverer, Request::Leave);
+        }
+        for Making { copy, .. } in state.makings().to_vec() {
+            let epoch = state.table().epoch();
+            let report = match round % 2 {
+                0 => Command::Copied { now, copy },
+                _ => Command::Settled { now, copy, epoch },
+            };
+            let before = state.clone();
+            assert_eq!(state.apply(&report), Ok(Response::Done));
+            check_makings(&report, &before, state);
+        }
+    }
+}
+
+/// Whether every volume with a primary has all the copies that the hosts allow, and is open.
+fn check_repaired(state: &ClusterState) {
+    assert_eq!(state.makings(), []);
+    assert!(!state.needs_tick());
+    for entry in state.table().volumes() {
+        let Some(primary) = entry.primary else { continue };
+        let hosts = state.hosts.candidates();
+        let others = hosts.iter().any(|host| Some(host.number) != state.host_of(primary));
+        let copies = if others { state.settings().replicas } else { 1 };
+        assert_eq!(entry.copies().count(), usize::from(copies));
+        assert!(entry.open);
     }
 }
 
@@ -190,20 +305,23 @@ fn state_for(seed: u64) -> ClusterState {
 fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
     let mut answers = BTreeMap::new();
     let (mut openings, mut closings) = (0, 0);
+    let (mut made, mut pauses, mut repaired) = (0, 0, 0);
     for seed in 0..300 {
         let mut rng = Rng::with_seed(seed);
         let (mut state, mut other) = (state_for(seed), state_for(seed));
         let mut model = Model::default();
         for step in 0..400 {
             let command = model.command(&mut rng);
-            let before = Arc::clone(state.table());
+            let (before, copy) = (Arc::clone(state.table()), state.clone());
             let (old, was_closed) = (state.now(), state.needs_tick());
             let answer = state.apply(&command);
             assert_eq!(other.apply(&command), answer, "{command:?}");
             assert_eq!(state.reaped(), other.reaped());
             assert!(state.now() >= old);
-            model.learn(&command, &answer, &state);
-            model.check_opening(&before, &state);
+            model.learn(&command, &answer, before.epoch(), &state);
+            model.check_opening(&command, &before, &state);
+            made += u64::from(check_makings(&command, &copy, &state));
+            pauses += u64::from(state.is_closed_for_makings() && !copy.is_closed_for_makings());
             closings += u64::from(!was_closed && state.needs_tick());
             openings +=
                 u64::from(was_closed && !state.needs_tick() && before.epoch() == state.table().epoch());
@@ -215,9 +333,16 @@ fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
                 assert_eq!((other.hosts(), other.table()), (state.hosts(), state.table()));
             }
         }
+        repair(&mut state, &mut model);
+        if state.volume_without_copies().is_none() {
+            check_repaired(&state);
+            repaired += 1;
+        }
         model.answers.into_iter().for_each(|(name, count)| *answers.entry(name).or_insert(0) += count);
     }
     println!("{answers:?}, {openings} openings of {closings}");
+    println!("{made} openings with new copies of {pauses} pauses, {repaired} clusters repaired");
+    assert!(made > 30 && pauses > made && repaired > 30, "{made} of {pauses}, {repaired}");
     assert!(openings > 50, "volumes closed and opened {openings} times");
     assert!(answers.len() == 4 && answers.values().all(|&count| count > 500), "{answers:?}");
 }
@@ -230,10 +355,19 @@ fn rich() -> ClusterState {
     for _ in 0..80 {
         let command = model.command(&mut rng);
         let lossy = matches!(command, Command::HostLost { .. });
+        let was = state.table().epoch();
         let answer = if lossy { continue } else { state.apply(&command) };
-        model.learn(&command, &answer, &state);
+        model.learn(&command, &answer, was, &state);
     }
     state.lose(model.now, 1);
+    let heir = state.admit(model.now);
+    let client = state.leftovers().find(|left| left.held).expect("somebody was a member").client;
+    let incarnation = state.member(client).incarnation;
+    state.ask(model.now, &heir, Request::Succeed { client, incarnation }).unwrap();
+    for copy in state.makings().iter().map(|making| making.copy).take(1).collect::<Vec<_>>() {
+        state.apply(&Command::Copied { now: model.now, copy }).unwrap();
+    }
+    assert!(!state.makings().is_empty());
     state
 }
 
