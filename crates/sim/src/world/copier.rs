@@ -91,7 +91,7 @@ impl World {
         let first = self.volumes.first_made();
         if self.breaks(Breach::MakingNotMirrored) {
             mirrors.retain(|&copy| copy < first);
-        } else if !self.volumes.copier.work.is_empty() && !self.breaks(Breach::MirroredFromOpening) {
+        } else if !self.volumes.copier.work.is_empty() {
             let volume = self.volumes.table.of_copy(copy).map(|(volume, _)| volume);
             let makings = self.volumes.cluster().map_or(&[][..], |state| state.makings());
             let work = &self.volumes.copier.work;
