@@ -69,7 +69,7 @@ mod tests {
         for (from, len) in [(0, 64), (9, 3), (15, 2), (8, 16), (63, 1)] {
             let mut found = vec![0; len];
             memory.load(Space::Host, from as u64, &mut found);
-            let mut all = vec![0; 64];
+            let mut all = [0; 64];
             all[8..24].copy_from_slice(&bytes);
             all[56] = 7;
             assert_eq!(found, all[from..from + len]);

@@ -204,9 +204,9 @@ impl Host {
         self.server.handle_recorded(asker.on_server()?, request, then)
     }
 
-    /// Makes the stores of the CPU of the primary. `which` has the epoch of the sender's table, and the number
-    /// of these stores under that table: they are made once, although the sender may repeat them. `then` is
-    /// called under the lock, after the stores.
+    /// Makes the stores of the CPU of the primary. `which` has the epoch of the sender's table, and the
+    /// number of these stores under that table. They are made once, although the sender may repeat them.
+    /// `then` is called under the lock, after the stores.
     ///
     /// # Errors
     /// [`FabricError::OutOfBounds`] if a store is outside the memory. Then none was made.

@@ -37,7 +37,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The memory server whose CPU answers. Every backend keeps the control state beside volume 0.
+    /// The memory server whose CPU answers, without hosts: the control state is beside volume 0.
     #[inline]
     pub const fn server(self) -> u16 {
         match self {

@@ -18,8 +18,10 @@ use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Settings, Start};
 use sherman_control::plane::ControlPlane;
+use sherman_control::wire::MAX_FRAME;
 use sherman_fabric::group::{HostOffer, Registration};
 use sherman_fabric::{Response, ServerStats};
+use sherman_layout::{ControlGeometry, FormatError};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
 use sherman_soft_nic::server::{
     Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
@@ -34,6 +36,11 @@ const SHORTEST_TICK: Duration = Duration::from_millis(5);
 const TICKS_OF_SILENCE: u32 = 12;
 /// How often a host says that it is alive, while it may be silent.
 const SIGNS: u32 = 5;
+/// The most bytes that the control state may ever have. A host that joins gets it in one message, which also
+/// has the table and the hosts.
+const LARGEST_STATE: u64 = MAX_FRAME as u64 - (512 << 10);
+/// Bytes that a snapshot has for each id, beside the member table.
+const HOLDER_BYTES: u64 = 18;
 /// The shortest and the longest time for a connection or an answer between hosts.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
@@ -279,6 +286,10 @@ fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostErr
     if offer.memory_bytes < settings.bytes_per_host() {
         return Err(HostError::TooLittleMemory { offered: offer.memory_bytes });
     }
+    if most_bytes_of_state(settings) > LARGEST_STATE {
+        let what = "the control state is too large for one message: allow fewer members and trees";
+        return Err(HostError::Settings(FormatError::BadGeometry { what }));
+    }
     let register = Command::Register { now: 0, offer: offer.clone() };
     match state.apply(&register).map_err(HostError::Refused)? {
         Response::Registered(registration) => Ok(Place {
@@ -289,6 +300,14 @@ fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostErr
         }),
         _ => Err(HostError::Answer { what: "it is no registration" }),
     }
+}
+
+/// The most bytes of members and trees in a snapshot of such a cluster's state. In the worst case a snapshot
+/// has a head for every second word.
+fn most_bytes_of_state(settings: &ClusterSettings) -> u64 {
+    let format = settings.volume_format(1, 0);
+    let holders = u64::from(format.member_capacity) * HOLDER_BYTES;
+    ControlGeometry::bytes_of(&format).saturating_mul(3) / 2 + holders
 }
 
 /// The settings of a node. Elections take about as long as a host may be silent.

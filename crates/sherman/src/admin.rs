@@ -5,6 +5,7 @@ use crate::builder::Place;
 use crate::catalog::TreeDescription;
 use crate::cluster::ServerUsage;
 use crate::error::OpenError;
+use crate::hosts::{HostStatus, Hosts};
 use crate::members::Member;
 use crate::url;
 use sherman_control::{AdminError, JoinError, Operator};
@@ -85,6 +86,13 @@ impl ServerStatus {
     }
 }
 
+fn open_error(error: AdminError) -> OpenError {
+    match error {
+        AdminError::Connect(error) => error.into(),
+        AdminError::Refused(error) => Error::from(error).into(),
+    }
+}
+
 impl Admin {
     /// Connects to the cluster that `url` names: `tcp://`, `unix:`, `shm:` or `verbs://`, with the parameters
     /// of [`Cluster::open`](crate::Cluster::open).
@@ -107,10 +115,7 @@ impl Admin {
     }
 
     fn ask<C: Call>(&self, peer: Peer, call: C) -> Result<C::Reply, OpenError> {
-        self.inner.ask(peer, call).map_err(|error| match error {
-            AdminError::Connect(error) => error.into(),
-            AdminError::Refused(error) => Error::from(error).into(),
-        })
+        self.inner.ask(peer, call).map_err(open_error)
     }
 
     /// All members, sorted by id.
@@ -122,9 +127,36 @@ impl Admin {
         self.ask(Peer::Control, calls::Servers)
     }
 
+    /// The hosts and volumes of a cluster of hosts; `None` for other clusters.
+    pub fn hosts(&self) -> Result<Option<Hosts>, OpenError> {
+        if !self.inner.is_group() {
+            return Ok(None);
+        }
+        Hosts::new(self.inner.cluster().map_err(open_error)?).map(Some)
+    }
+
+    /// The hosts of a cluster of hosts, as memory servers.
+    fn hosts_as_servers(&self, hosts: Hosts) -> Vec<ServerStatus> {
+        let cluster = hosts.cluster;
+        let status = |host: HostStatus| {
+            let id = host.id;
+            let found = match host.up {
+                true => self.inner.find(id).map_err(OpenError::from),
+                false => Err(Error::ServerLost { server: id }.into()),
+            };
+            let found =
+                found.map(|found| FoundServer { boot: found.boot, memory: 0, cluster: Some(cluster) });
+            ServerStatus { id, address: host.address, memory: None, lost: !host.up, found, cluster }
+        };
+        hosts.hosts.into_iter().map(status).collect()
+    }
+
     /// All memory servers, sorted by number. The call asks the servers one after the other. A server that
     /// does not answer is no error here.
     pub fn servers(&self) -> Result<Vec<ServerStatus>, OpenError> {
+        if let Some(hosts) = self.hosts()? {
+            return Ok(self.hosts_as_servers(hosts));
+        }
         let table = self.table()?;
         let cluster = table.first().map_or(0, |first| first.memory);
         let status = |(info, id): (ServerInfo, u16)| {
@@ -173,6 +205,9 @@ impl Admin {
                 return Err(Error::ServerLost { server }.into());
             }
             let found = status.found.clone()?;
+            if self.inner.is_group() {
+                return ask(server);
+            }
             let address = self.inner.addresses().get(usize::from(server)).cloned();
             match (found.cluster, status.memory, address) {
                 (Some(other), _, Some(address)) if other != status.cluster => {
@@ -198,9 +233,10 @@ impl Admin {
         self.each(|server| self.ask(Peer::Volume(server), calls::Stats))
     }
 
-    /// The counters of memory server 0 since its start. Server 0 keeps the member table.
-    pub fn first_stats(&self) -> Result<ServerStats, OpenError> {
-        self.ask(Peer::Volume(0), calls::Stats)
+    /// The counters of memory server 0 since its start. Server 0 keeps the member table. `None` in a cluster
+    /// of hosts, where no single server keeps it.
+    pub fn first_stats(&self) -> Result<Option<ServerStats>, OpenError> {
+        if self.inner.is_group() { Ok(None) } else { self.ask(Peer::Volume(0), calls::Stats).map(Some) }
     }
 
     /// All trees, sorted by name.

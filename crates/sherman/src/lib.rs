@@ -133,6 +133,8 @@ mod error;
 mod event;
 mod exchange;
 mod handle;
+#[cfg(target_os = "linux")]
+mod hosts;
 mod identity;
 mod keeper;
 mod many;
@@ -168,6 +170,7 @@ pub use error::OpenError;
 pub use event::Event;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
+pub use hosts::{HostStatus, Hosts, VolumeStatus};
 pub use members::Member;
 pub use operations::Started;
 #[doc(hidden)]

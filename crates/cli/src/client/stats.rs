@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::members::{Roll, as_json, standing_name};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{Admin, Member, ServerStats, ServerUsage, TreeDescription};
+use sherman::{Admin, Hosts, Member, ServerStats, ServerUsage, TreeDescription};
 use std::fmt;
 
 /// Asks the servers and prints the result.
@@ -23,6 +23,8 @@ struct Stats {
     servers: Vec<Result<ServerUsage, String>>,
     /// The counters of each server, if it answers.
     counted: Vec<Option<ServerStats>>,
+    /// The hosts and volumes, in a cluster of hosts.
+    hosts: Option<Hosts>,
     members: Vec<Member>,
     trees: Vec<TreeDescription>,
 }
@@ -34,13 +36,16 @@ impl Stats {
             url: url.to_owned(),
             servers: servers.collect(),
             counted: admin.stats()?.into_iter().map(Result::ok).collect(),
+            hosts: admin.hosts()?,
             members: admin.members()?,
             trees: admin.trees()?,
         })
     }
 
     fn roll(&self) -> Roll {
-        Roll::of(&self.members, self.counted.first().and_then(Option::as_ref))
+        // In a cluster of hosts no single server counts the ids.
+        let first = self.counted.first().filter(|_| self.hosts.is_none());
+        Roll::of(&self.members, first.and_then(Option::as_ref))
     }
 
     fn json(&self) -> Value {
@@ -50,9 +55,73 @@ impl Stats {
         let mut json = self.roll().json();
         json["cluster"] = json!(self.url);
         json["servers"] = json!(servers);
+        json["group"] = self.hosts.as_ref().map(hosts_json).into();
         json["members"] = self.members.iter().map(as_json).collect();
         json["trees"] = self.trees.iter().map(trees::as_json).collect();
         json
+    }
+}
+
+fn hosts_json(hosts: &Hosts) -> Value {
+    let volumes = hosts
+        .volumes
+        .iter()
+        .map(|volume| json!({ "primary": volume.primary, "backup": volume.backup, "open": volume.open }));
+    json!({
+        "cluster": format!("{:016x}", hosts.cluster),
+        "leader": hosts.leader,
+        "epoch": hosts.epoch,
+        "volumes": volumes.collect::<Vec<_>>(),
+        "volumes_with_one_copy": hosts.volumes_with_one_copy(),
+        "volumes_closed": hosts.volumes_closed(),
+        "volumes_lost": hosts.volumes_lost(),
+        "hosts": hosts.hosts.iter().map(|host| json!({
+            "id": host.id,
+            "address": host.address,
+            "up": host.up,
+            "votes": host.votes,
+            "memory": host.memory,
+            "primaries": host.primaries,
+            "backups": host.backups,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// The hosts and volumes of a cluster.
+struct Group<'h>(&'h Hosts);
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(hosts) = self;
+        let leader = hosts.leader.as_deref().unwrap_or("unknown");
+        writeln!(f, "leader {leader}, epoch {} of the table of volumes\n", hosts.epoch)?;
+        let width = hosts.hosts.iter().map(|host| host.address.chars().count()).max().unwrap_or(0).max(7);
+        writeln!(
+            f,
+            "{:>6}  {:<width$}  {:<7}{:>6}{:>14}{:>11}{:>9}",
+            "host", "address", "state", "votes", "memory", "primaries", "backups"
+        )?;
+        for host in &hosts.hosts {
+            let (state, votes) =
+                (if host.up { "present" } else { "lost" }, if host.votes { "yes" } else { "no" });
+            writeln!(
+                f,
+                "{:>6}  {:<width$}  {state:<7}{votes:>6}{:>14}{:>11}{:>9}",
+                host.id,
+                host.address,
+                bytes(host.memory),
+                host.primaries,
+                host.backups
+            )?;
+        }
+        writeln!(
+            f,
+            "{} volumes: {} with one copy, {} closed, {} lost\n",
+            hosts.volumes.len(),
+            hosts.volumes_with_one_copy(),
+            hosts.volumes_closed(),
+            hosts.volumes_lost()
+        )
     }
 }
 
@@ -149,6 +218,9 @@ fn bytes(bytes: u64) -> String {
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.url)?;
+        if let Some(hosts) = &self.hosts {
+            write!(f, "{}", Group(hosts))?;
+        }
         writeln!(
             f,
             "{:>6}{:>14}{:>14}{:>14}{:>8}{:>14}{:>14}",
@@ -197,6 +269,7 @@ mod tests {
         Ok(Stats {
             url: url.to_owned(),
             counted: vec![None; servers.len()],
+            hosts: None,
             servers,
             members: cluster.members()?,
             trees: trees::described(cluster)?,

@@ -1,7 +1,7 @@
 //! `sherman members` lists the members of a cluster. `sherman fence` ends the lease of a broken member.
 //!
 //! Both commands talk to server 0 as an operator, not as a member. They need no free id, and no server other
-//! than server 0.
+//! than server 0. In a cluster of hosts they talk to the host that leads.
 
 pub mod args;
 
@@ -19,7 +19,7 @@ pub fn list(args: &MembersArgs) -> Result<ExitCode, Failure> {
     let url = args.target.required()?;
     let admin = Admin::open(&url)?;
     let (members, counted) = (admin.members()?, admin.first_stats()?);
-    let roll = Roll::of(&members, Some(&counted));
+    let roll = Roll::of(&members, counted.as_ref());
     let mut report = roll.json();
     report["cluster"] = json!(url);
     report["members"] = members.iter().map(as_json).collect();

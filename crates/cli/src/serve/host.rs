@@ -377,7 +377,7 @@ mod tests {
             (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
             (ServeSettings { memory: None, ..join() }, "memory"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),
-            (ServeSettings { volumes: Some(64), ..new() }, "memory"),
+            (ServeSettings { volumes: Some(512), ..new() }, "memory"),
             (ServeSettings { volume_memory: Some(Bytes(1 << 30)), ..new() }, "memory"),
             (ServeSettings { volume_memory: Some(Bytes(100)), ..new() }, "volume-memory"),
             (ServeSettings { replicas: Some(3), ..new() }, "replicas"),

@@ -1,12 +1,13 @@
 //! Clusters of hosts that lose hosts while clients write and read at full speed.
 //!
-//! Every key has one writer, which counts it up. So a reader can judge each value at once: it is at least what
-//! was acknowledged when the read began, at most what was begun when it ended, and never less than what an
-//! earlier read returned.
+//! Every key has one writer, which counts it up. So a reader can judge each value at once: it is at least
+//! what was acknowledged when the read began, at most what was begun when it ended, and never less than what
+//! an earlier read returned.
 //!
 //! A plain run loses few hosts. `SHERMAN_LOSSES` gives the number of rounds, for a soak.
 
 use crate::common::servers::Server;
+use rustix::process::{Pid, Signal, kill_process};
 use sherman::{Cluster, ClusterOptions, Error};
 use sherman_conformance::trees::Failure;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -21,6 +22,8 @@ const WRITERS: u64 = 2;
 /// Keys of one writer.
 const KEYS: u64 = 500;
 const TREE: &str = "counters";
+/// How long a host is stopped.
+const PAUSE: Duration = Duration::from_secs(10);
 /// The longest that an operation may take, with a lease of one second.
 const LONGEST: Duration = Duration::from_secs(3);
 
@@ -64,11 +67,31 @@ impl Hosts {
         format!("tcp://{}", self.addresses.join(","))
     }
 
-    fn kill(&mut self, host: usize) {
-        if let Some(mut server) = self.running[host].take() {
-            server.kill();
+    fn strike(&mut self, host: usize, fault: Fault) {
+        match (fault, &mut self.running[host]) {
+            (Fault::Kill, Some(server)) => server.kill(),
+            // It is declared lost meanwhile. When it continues, it finds that out and ends.
+            (Fault::Pause, Some(server)) => {
+                let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).expect("a process");
+                kill_process(pid, Signal::STOP).expect("it runs");
+                std::thread::spawn(move || {
+                    std::thread::sleep(PAUSE);
+                    // It is gone if the test has ended.
+                    let _ = kill_process(pid, Signal::CONT);
+                });
+            }
+            (_, None) => {}
         }
     }
+}
+
+/// What happens to a host.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Its process is killed.
+    Kill,
+    /// Its process is stopped for [`PAUSE`].
+    Pause,
 }
 
 /// One key: what its writer has begun, what was acknowledged, and what readers have seen.
@@ -156,6 +179,15 @@ fn rounds() -> u64 {
 
 #[test]
 fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
+    lose(Fault::Kill)
+}
+
+#[test]
+fn hosts_that_are_paused_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
+    lose(Fault::Pause)
+}
+
+fn lose(fault: Fault) -> Result<(), Failure> {
     let _alone = crate::common::alone();
     let mut hosts = Hosts::start();
     let url = hosts.url();
@@ -188,7 +220,7 @@ fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long
         let host = if round % 3 == 0 { 0 } else { random.usize(1..HOSTS) };
         let (writes, rejoins) = (load.writes.load(Relaxed), clusters[1].rejoins());
         load.longest.store(0, Relaxed);
-        hosts.kill(host);
+        hosts.strike(host, fault);
         let began = Instant::now();
         while !load.stop.load(Relaxed) && began.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(20));
@@ -199,7 +231,7 @@ fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long
         std::thread::sleep(Duration::from_secs(1));
         let longest = Duration::from_nanos(load.longest.load(Relaxed));
         println!(
-            "round {round}: host {host} killed, {} writes since, longest operation {longest:?}",
+            "round {round}: host {host}, {fault:?}, {} writes since, longest operation {longest:?}",
             load.writes.load(Relaxed) - writes
         );
         assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");

@@ -31,6 +31,7 @@ mod network;
 mod raw;
 mod readme;
 mod refusals;
+mod replicated;
 mod restarts;
 mod scripts;
 mod serving;

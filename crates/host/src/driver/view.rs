@@ -76,7 +76,8 @@ impl Driver {
     }
 
     fn note_table(&mut self, table: Arc<VolumeTable>) {
-        if self.view.table.as_ref().is_some_and(|seen| *seen == table) || table.volumes().is_empty() {
+        let is_seen = |seen: &Arc<VolumeTable>| Arc::ptr_eq(seen, &table) || **seen == *table;
+        if self.view.table.as_ref().is_some_and(is_seen) || table.volumes().is_empty() {
             return;
         }
         log_table(self.view.table.as_deref(), &table);

@@ -64,6 +64,10 @@ fn settings_that_cannot_work_are_refused() {
     let folder = Folder::new();
     let three = sherman_host::ClusterSettings { replicas: 3, ..settings(3, 3) };
     assert!(matches!(start(&folder, HostCluster::New(three)), Err(HostError::Settings(_))));
+    let mut large = settings(3, 3);
+    large.format.member_capacity = 65_535;
+    large.format.catalog_capacity = 65_536;
+    assert!(matches!(start(&folder, HostCluster::New(large)), Err(HostError::Settings(_))));
     assert!(matches!(start(&folder, HostCluster::New(settings(11, 1))), Err(HostError::TooManyHosts { .. })));
     let mut everywhere = options(&folder.socket("new"), HostCluster::New(settings(2, 2)));
     everywhere.listen = vec![Listen::Tcp("0.0.0.0:7000".into())];

@@ -85,8 +85,8 @@ impl Mailbox {
         std::mem::take(&mut *self.mail())
     }
 
-    /// A way for the control plane to answer call `tag` of a connection. If it is dropped unused, the client
-    /// is told to ask another host.
+    /// A way for the control plane to answer call `tag` of a connection. If it is dropped unused, the answer
+    /// is that another host leads.
     pub(super) fn answer(self: &Arc<Self>, token: Token, tag: u64) -> Answer {
         let pending = Pending { mailbox: Arc::clone(self), token, tag, answer: None };
         Box::new(move |answer| pending.send(answer))
