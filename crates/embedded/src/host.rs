@@ -67,6 +67,7 @@ pub use session::{Gate, Session, Turn};
 
 use crate::file::{Contents, FileOptions};
 use crate::memory::Region;
+use crate::mirror;
 use crate::server::{self, Server};
 use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Memory, Request, Response, Seen, Space};
@@ -217,6 +218,24 @@ impl Host {
         then: impl FnOnce() -> T,
     ) -> Result<Made<T>, FabricError> {
         self.server.make_stores(which, stores, then)
+    }
+
+    /// The digests of host memory from `offset` on: of each block of
+    /// [`DIGEST_BYTES`](sherman_fabric::control::DIGEST_BYTES), and of the rest. Every line is whole, but a
+    /// block may change meanwhile (F1).
+    ///
+    /// # Errors
+    /// If the bytes are not in the memory, or are too many for one answer.
+    pub fn digests(&self, offset: u64, len: u32) -> Result<Vec<u64>, FabricError> {
+        mirror::digests(self.memory(), offset, len)
+    }
+
+    /// Stores bytes of the primary in a copy that is being made, line by line (F1).
+    ///
+    /// # Errors
+    /// If the bytes are not in the memory. Then nothing was stored.
+    pub fn fill(&self, offset: u64, bytes: &[u8]) -> Result<(), FabricError> {
+        mirror::fill(self.memory(), offset, bytes)
     }
 
     /// Whether the memory says that `client` is fenced here. Unlike the tables, it is up to date also where

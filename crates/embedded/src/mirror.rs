@@ -4,11 +4,15 @@
 //! A copy that is no primary gets only these stores and the verbs of clients. Its own tables in front of the
 //! memory are out of date. So a promoted copy opens its memory anew, and until then questions about it are
 //! answered from memory.
+//!
+//! A copy that is being made also gets bytes of the primary's memory. Digests say which blocks differ.
 
 use crate::memory::Region;
+use sherman_fabric::control::{DIGEST_BYTES, MOST_DIGESTS};
 use sherman_fabric::group::Store;
 use sherman_fabric::{FabricError, GlobalAddress, Memory, Space};
 use std::cell::RefCell;
+use twox_hash::XxHash3_64;
 
 /// The longest store that one entry carries, so that a request that cuts a long one stays short.
 const LONGEST: usize = 64 << 10;
@@ -56,15 +60,10 @@ impl Memory for Recorder<'_> {
 
 /// Makes the stores of another copy. A store outside the memory refuses all of them.
 pub(crate) fn apply(memory: &Region, stores: &[Store]) -> Result<(), FabricError> {
-    let size = memory.size(Space::Host);
     for store in stores {
-        let (offset, len) = match store {
-            Store::Bytes { offset, bytes } => (*offset, bytes.len() as u64),
-            Store::Zeros { offset, len } => (*offset, u64::from(*len)),
-        };
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            let address = GlobalAddress::new(0, offset & (GlobalAddress::OFFSET_LIMIT - 1));
-            return Err(FabricError::OutOfBounds { space: Space::Host, address, len });
+        match store {
+            Store::Bytes { offset, bytes } => check(memory, *offset, bytes.len() as u64)?,
+            Store::Zeros { offset, len } => check(memory, *offset, u64::from(*len))?,
         }
     }
     for store in stores {
@@ -80,6 +79,39 @@ pub(crate) fn apply(memory: &Region, stores: &[Store]) -> Result<(), FabricError
         }
     }
     Ok(())
+}
+
+/// Refuses bytes outside the host memory.
+fn check(memory: &Region, offset: u64, len: u64) -> Result<(), FabricError> {
+    if offset.checked_add(len).is_some_and(|end| end <= memory.size(Space::Host)) {
+        return Ok(());
+    }
+    let address = GlobalAddress::new(0, offset & (GlobalAddress::OFFSET_LIMIT - 1));
+    Err(FabricError::OutOfBounds { space: Space::Host, address, len })
+}
+
+/// Stores bytes of another copy. A reader of a line sees it as it was before or after (F1).
+pub(crate) fn fill(memory: &Region, offset: u64, bytes: &[u8]) -> Result<(), FabricError> {
+    check(memory, offset, bytes.len() as u64)?;
+    memory.store(Space::Host, offset, bytes);
+    Ok(())
+}
+
+/// The digest of each block of [`DIGEST_BYTES`], of which the last one may be shorter.
+pub(crate) fn digests(memory: &Region, offset: u64, len: u32) -> Result<Vec<u64>, FabricError> {
+    let limit = u64::from(DIGEST_BYTES) * MOST_DIGESTS as u64;
+    if u64::from(len) > limit {
+        return Err(FabricError::TooLarge { asked: len.into(), limit });
+    }
+    check(memory, offset, len.into())?;
+    let end = offset + u64::from(len);
+    let mut block = vec![0; DIGEST_BYTES.min(len) as usize];
+    let digest = |at: u64| {
+        let bytes = &mut block[..(end - at).min(u64::from(DIGEST_BYTES)) as usize];
+        memory.load(Space::Host, at, bytes);
+        XxHash3_64::oneshot(bytes)
+    };
+    Ok((offset..end).step_by(DIGEST_BYTES as usize).map(digest).collect())
 }
 
 #[cfg(test)]
@@ -112,6 +144,39 @@ mod tests {
         assert!(stores.iter().any(|store| matches!(store, Store::Zeros { .. })));
         apply(&backup, &stores).expect("they are in bounds");
         assert_eq!(bytes(&backup), bytes(&primary));
+    }
+
+    #[test]
+    fn blocks_with_other_bytes_have_other_digests_and_filled_ones_the_same() {
+        const BLOCK: u64 = DIGEST_BYTES as u64;
+        let (primary, copy) = (region(), region());
+        primary.store(Space::Host, BLOCK + 100, &[1; 8]);
+        primary.store(Space::Host, 2 * BLOCK + 63, &[0]);
+        let (from, len) = (64, 2 * DIGEST_BYTES + 128);
+        let both = || [&primary, &copy].map(|memory| digests(memory, from, len).expect("in bounds"));
+        let [ours, theirs] = both();
+        assert_eq!(ours.len(), 3);
+        let differing: Vec<bool> = ours.iter().zip(&theirs).map(|(one, other)| one != other).collect();
+        assert_eq!(differing, [false, true, false]);
+        let mut block = vec![0; BLOCK as usize];
+        primary.load(Space::Host, from + BLOCK, &mut block);
+        fill(&copy, from + BLOCK, &block).expect("in bounds");
+        let [ours, theirs] = both();
+        assert_eq!(ours, theirs);
+        assert_eq!(digests(&copy, 256 << 10, 0), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn bytes_outside_the_memory_have_no_digest_and_are_not_filled() {
+        let memory = region();
+        for (offset, len) in [(256 << 10, 1), (64, 256 << 10), (u64::MAX, 64)] {
+            assert!(matches!(digests(&memory, offset, len), Err(FabricError::OutOfBounds { .. })));
+            let refused = fill(&memory, offset, &vec![1; len as usize]);
+            assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })));
+        }
+        let long = digests(&memory, 0, DIGEST_BYTES * (MOST_DIGESTS as u32 + 1));
+        assert!(matches!(long, Err(FabricError::TooLarge { .. })));
+        assert_eq!(bytes(&memory), vec![0; 256 << 10]);
     }
 
     #[test]

@@ -277,13 +277,13 @@ pub enum Request {
         incarnation: u32,
     },
     /// To control, from the host of the primary: the copy that is being made has nearly all bytes of its
-    /// volume (J'2). The volume may close.
+    /// volume (J2). The volume may close.
     Copied {
         /// The number of the copy.
         copy: u16,
     },
     /// To control, from the host of the primary: the copy that is being made has all bytes of its volume, and
-    /// gets every store that the primary's CPU makes from now on (J'4).
+    /// gets every store that the primary's CPU makes from now on (J4).
     Settled {
         /// The number of the copy.
         copy: u16,

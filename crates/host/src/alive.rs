@@ -36,6 +36,11 @@ impl Directory {
         (known.leader, known.leads) = (leader, leads);
     }
 
+    /// The leader's address, if this host knows one.
+    pub(crate) fn leader(&self) -> Option<String> {
+        self.known().leader.clone()
+    }
+
     /// Takes the addresses of the other hosts.
     pub(crate) fn set_hosts(&self, hosts: Vec<String>) {
         self.known().hosts = hosts;

@@ -1,10 +1,13 @@
-//! Carries out tables: makes copies, promotes backups, drops what no volume names any more.
+//! Carries out tables: makes copies, promotes backups, drops what no volume names any more. Makes lost copies
+//! again with the help of a [`Copier`].
 //!
 //! A thread of its own does this, because memory takes time to make. Only the newest table counts: a host
 //! that skips an epoch goes to the next one. That is safe. No client was served here by a table that this
 //! host has not carried out, so no client has written to a copy that was not made.
 
 use crate::address::parse_address;
+use crate::alive::Directory;
+use crate::copier::{Copier, Plan, Task};
 use crate::end::{End, Ended};
 use crate::mirror::MirrorLink;
 use crate::plane::{Identity, Plane};
@@ -16,18 +19,21 @@ use sherman_embedded::host::Host;
 use sherman_embedded::memory::Region;
 use sherman_fabric::Role;
 use sherman_fabric::group::HostInfo;
-use sherman_memory_server::cluster::ClusterSettings;
+use sherman_memory_server::cluster::{ClusterSettings, Making};
 use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
 use sherman_soft_nic::server::ServerHandle;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A table, and the hosts that there are.
+/// A table, the hosts that there are, and the copies that are being made.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) table: Arc<VolumeTable>,
     pub(crate) hosts: Vec<HostInfo>,
+    pub(crate) makings: Vec<Making>,
+    /// Whether nobody writes to the volumes that are closed so that copies can be made (J4).
+    pub(crate) quiet: bool,
 }
 
 /// The newest table, for the thread that carries it out.
@@ -69,7 +75,7 @@ impl Orders {
 }
 
 /// Makes the memory of a copy.
-fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, String> {
+pub(crate) fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, String> {
     let sizes = (usize::try_from(settings.volume_bytes), usize::try_from(settings.on_chip_bytes));
     let region = match sizes {
         (Ok(bytes), Ok(on_chip)) => Region::new(bytes, on_chip, Atomicity::Line, CopyPath::fastest()),
@@ -86,6 +92,8 @@ fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, S
 pub(crate) trait Installer {
     /// Serves a copy from now on.
     fn install(&self, copy: u16, host: Arc<Host>);
+    /// Takes the bytes of a copy that is being made.
+    fn install_filling(&self, copy: u16, host: Arc<Host>);
     /// Serves it no more.
     fn remove(&self, copy: u16);
     /// Sends the stores of its CPU there, if it is a primary whose volume has other copies.
@@ -95,6 +103,10 @@ pub(crate) trait Installer {
 impl Installer for ServerHandle {
     fn install(&self, copy: u16, host: Arc<Host>) {
         self.install_copy(copy, host);
+    }
+
+    fn install_filling(&self, copy: u16, host: Arc<Host>) {
+        Self::install_filling(self, copy, host);
     }
 
     fn remove(&self, copy: u16) {
@@ -109,20 +121,36 @@ impl Installer for ServerHandle {
 /// A copy on this host.
 #[derive(Debug)]
 struct Installed {
-    role: Role,
+    /// `None` while it is being made.
+    role: Option<Role>,
     host: Arc<Host>,
     mirror: Option<Arc<MirrorLink>>,
 }
 
-/// The copies of a volume besides the primary, and the addresses of their hosts.
-fn others(table: &VolumeTable, entry: &VolumeEntry, hosts: &[HostInfo]) -> Vec<(u16, Address)> {
-    let address = |copy: u16| {
-        let site = table.sites().get(usize::from(copy))?;
-        let host = hosts.iter().find(|host| host.number == site.host)?;
-        Some((copy, parse_address(&host.address)?))
-    };
-    let others = entry.copies().filter(|(role, _)| *role != Role::Primary);
-    others.filter_map(|(_, copy)| address(copy)).collect()
+impl Order {
+    /// The address of a copy's host.
+    fn address(&self, copy: u16) -> Option<Address> {
+        let site = self.table.sites().get(usize::from(copy))?;
+        parse_address(&self.hosts.iter().find(|host| host.number == site.host)?.address)
+    }
+
+    /// The copies that get the stores of a primary's CPU, and the addresses of their hosts: the other copies
+    /// of its volume, and one that gets its last bytes.
+    fn others(&self, volume: u16, entry: &VolumeEntry) -> Vec<(u16, Address)> {
+        let others = entry.copies().filter(|(role, _)| *role != Role::Primary).map(|(_, copy)| copy);
+        let makings = self.makings.iter().filter(|making| self.quiet && making.volume == volume);
+        let all = others.chain(makings.map(|making| making.copy));
+        all.filter_map(|copy| Some((copy, self.address(copy)?))).collect()
+    }
+}
+
+/// How this host reaches others.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    pub(crate) secret: Option<Secret>,
+    /// How long an answer may take.
+    pub(crate) patience: Duration,
+    pub(crate) directory: Arc<Directory>,
 }
 
 /// The copies on this host.
@@ -132,10 +160,10 @@ pub(crate) struct Copies<I> {
     settings: ClusterSettings,
     plane: Arc<Plane>,
     server: I,
-    /// For connections to other hosts.
-    secret: Option<Secret>,
-    patience: Duration,
+    links: Links,
     installed: BTreeMap<u16, Installed>,
+    /// The threads that make copies of primaries here, by the number of the new copy.
+    copiers: BTreeMap<u16, Copier>,
 }
 
 impl<I: Installer> Copies<I> {
@@ -144,33 +172,40 @@ impl<I: Installer> Copies<I> {
         settings: ClusterSettings,
         plane: Arc<Plane>,
         server: I,
-        (secret, patience): (Option<Secret>, Duration),
+        links: Links,
     ) -> Self {
-        Self { own, settings, plane, server, secret, patience, installed: BTreeMap::new() }
+        let (installed, copiers) = (BTreeMap::new(), BTreeMap::new());
+        Self { own, settings, plane, server, links, installed, copiers }
     }
 
     /// Carries out every table that comes.
     pub(crate) fn run(mut self, orders: &Orders, end: &End) {
-        while let Some(Order { table, hosts }) = orders.take() {
-            if let Err((copy, what)) = self.carry_out(&table, &hosts) {
+        while let Some(order) = orders.take() {
+            if let Err((copy, what)) = self.carry_out(&order) {
                 return end.set(Ended::Copy { copy, what });
             }
         }
     }
 
     /// Carries out a table. If that fails, the error names the copy.
-    fn carry_out(&mut self, table: &VolumeTable, hosts: &[HostInfo]) -> Result<(), (u16, String)> {
+    fn carry_out(&mut self, order: &Order) -> Result<(), (u16, String)> {
+        let table = &*order.table;
         let here = CopySite { host: self.own.host, incarnation: self.own.incarnation };
         let is_here = |copy: u16| table.sites().get(usize::from(copy)) == Some(&here);
         let mut named = Vec::new();
         for (volume, entry) in (0..).zip(table.volumes()) {
             for (role, copy) in entry.copies().filter(|(_, copy)| is_here(*copy)) {
                 self.prepare(volume, copy, role).map_err(|what| (copy, what))?;
-                self.aim(copy, role, others(table, entry, hosts), table.epoch())
+                self.aim(copy, role, order.others(volume, entry), table.epoch())
                     .map_err(|what| (copy, what))?;
                 named.push(copy);
             }
         }
+        for making in order.makings.iter().filter(|making| is_here(making.copy)) {
+            self.prepare_filling(making);
+            named.push(making.copy);
+        }
+        self.direct_copiers(order);
         let gone: Vec<u16> = self.installed.keys().filter(|copy| !named.contains(copy)).copied().collect();
         for copy in gone {
             self.server.remove(copy);
@@ -194,7 +229,8 @@ impl<I: Installer> Copies<I> {
             return Ok(());
         }
         if installed.mirror.is_none() {
-            let link = MirrorLink::start(self.own, self.secret.clone(), self.patience);
+            let Links { secret, patience, .. } = &self.links;
+            let link = MirrorLink::start(self.own, secret.clone(), *patience);
             installed.mirror = Some(Arc::new(link.map_err(|error| error.to_string())?));
         }
         if let Some(mirror) = &installed.mirror {
@@ -207,22 +243,75 @@ impl<I: Installer> Copies<I> {
     /// Makes a copy what the table says.
     fn prepare(&mut self, volume: u16, copy: u16, role: Role) -> Result<(), String> {
         match self.installed.get_mut(&copy) {
-            Some(installed) if installed.role == role => {}
+            Some(installed) if installed.role == Some(role) => {}
             Some(installed) => {
+                if installed.role.is_none() {
+                    self.server.install(copy, Arc::clone(&installed.host));
+                    tracing::info!(volume, copy, role = ?role, "a copy is complete");
+                }
                 if role == Role::Primary {
                     installed.host.promote().map_err(|error| error.to_string())?;
                     tracing::info!(volume, copy, "promoted a copy");
                 }
-                installed.role = role;
+                installed.role = Some(role);
             }
             None => {
                 let host = Arc::new(make(&self.settings, self.own.cluster, volume)?);
                 self.server.install(copy, Arc::clone(&host));
-                self.installed.insert(copy, Installed { role, host, mirror: None });
+                self.installed.insert(copy, Installed { role: Some(role), host, mirror: None });
                 tracing::info!(volume, copy, role = ?role, "made a copy");
             }
         }
         Ok(())
+    }
+
+    /// Makes the memory of a copy that the host of the primary fills. Without memory the copy is not made,
+    /// and the host goes on with those that it has.
+    fn prepare_filling(&mut self, making: &Making) {
+        let Making { volume, copy, .. } = *making;
+        if self.installed.contains_key(&copy) {
+            return;
+        }
+        match make(&self.settings, self.own.cluster, volume) {
+            Ok(host) => {
+                let host = Arc::new(host);
+                self.server.install_filling(copy, Arc::clone(&host));
+                self.installed.insert(copy, Installed { role: None, host, mirror: None });
+                tracing::info!(volume, copy, "made room for a copy");
+            }
+            Err(what) => tracing::error!(volume, copy, "cannot make room for a copy: {what}"),
+        }
+    }
+
+    /// Starts, directs and ends the threads that make copies of the primaries here.
+    fn direct_copiers(&mut self, order: &Order) {
+        let is_named = |copy: u16| order.table.of_copy(copy).is_some();
+        let ended = |copy: &u16| !order.makings.iter().any(|making| making.copy == *copy);
+        let ended: Vec<u16> = self.copiers.keys().copied().filter(ended).collect();
+        for copy in ended {
+            match self.copiers.remove(&copy) {
+                Some(copier) if is_named(copy) => copier.finish(),
+                dropped => drop(dropped),
+            }
+        }
+        for Making { volume, copy, phase } in order.makings.iter().copied() {
+            let primary = order.table.volume(volume).and_then(|entry| entry.primary);
+            let Some(installed) = primary.and_then(|primary| self.installed.get(&primary)) else { continue };
+            let link = installed.mirror.clone();
+            let task = Task { epoch: order.table.epoch(), phase, quiet: order.quiet, link };
+            if let Some(copier) = self.copiers.get(&copy) {
+                copier.set(task);
+                continue;
+            }
+            let Some(address) = order.address(copy) else { continue };
+            let Links { secret, patience, directory } = self.links.clone();
+            let (own, primary) = (self.own, Arc::clone(&installed.host));
+            let plan = Plan { own, secret, patience, directory, volume, copy, address, primary };
+            match Copier::start(plan, task) {
+                Ok(copier) => drop(self.copiers.insert(copy, copier)),
+                Err(error) => tracing::error!(volume, copy, "cannot make a copy: {error}"),
+            }
+        }
     }
 }
 
@@ -232,15 +321,22 @@ mod tests {
     use sherman_control::plane::ControlPlane;
     use sherman_fabric::{Memory, Space};
     use sherman_layout::{FormatOptions, LockOptions};
+    use sherman_memory_server::cluster::Phase;
     use sherman_memory_server::cluster::settings::memory_id;
 
     const CLUSTER: u64 = 7;
     const OWN: Identity = Identity { cluster: CLUSTER, host: 1, incarnation: 2 };
 
-    const QUIET: (Option<Secret>, Duration) = (None, Duration::from_millis(100));
+    fn links() -> Links {
+        Links { secret: None, patience: Duration::from_millis(100), directory: Arc::default() }
+    }
 
     fn order(volumes: u16) -> Order {
-        Order { table: Arc::new(VolumeTable::single(volumes)), hosts: Vec::new() }
+        order_of(VolumeTable::single(volumes))
+    }
+
+    fn order_of(table: VolumeTable) -> Order {
+        Order { table: Arc::new(table), hosts: Vec::new(), makings: Vec::new(), quiet: false }
     }
 
     fn settings() -> ClusterSettings {
@@ -264,11 +360,20 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Served(Mutex<BTreeMap<u16, Arc<Host>>>);
+    struct Served(Mutex<BTreeMap<u16, Arc<Host>>>, Mutex<Vec<u16>>);
 
     impl Installer for &Served {
         fn install(&self, copy: u16, host: Arc<Host>) {
+            let before = self.0.lock().unwrap().insert(copy, Arc::clone(&host));
+            let mut filling = self.1.lock().unwrap();
+            let filled = filling.contains(&copy);
+            assert!(before.is_none_or(|before| filled && Arc::ptr_eq(&before, &host)), "{copy} twice");
+            filling.retain(|other| *other != copy);
+        }
+
+        fn install_filling(&self, copy: u16, host: Arc<Host>) {
             assert!(self.0.lock().unwrap().insert(copy, host).is_none(), "copy {copy} is installed twice");
+            self.1.lock().unwrap().push(copy);
         }
 
         fn remove(&self, copy: u16) {
@@ -281,7 +386,7 @@ mod tests {
     }
 
     /// Copies 0 and 1 are on host 0, copies 2 and 3 on host 1.
-    fn table(epoch: u64, entries: [(Option<u16>, Option<u16>); 2]) -> VolumeTable {
+    fn table(epoch: u64, entries: [(Option<u16>, Option<u16>); 2]) -> Order {
         let site = |host: u16| CopySite { host, incarnation: u32::from(host) + 1 };
         let entry = |(primary, backup): (Option<u16>, Option<u16>)| VolumeEntry {
             primary,
@@ -289,8 +394,8 @@ mod tests {
             joining: None,
             open: false,
         };
-        VolumeTable::new(epoch, vec![site(0), site(0), site(1), site(1)], entries.map(entry).to_vec())
-            .unwrap()
+        let sites = vec![site(0), site(0), site(1), site(1)];
+        order_of(VolumeTable::new(epoch, sites, entries.map(entry).to_vec()).unwrap())
     }
 
     fn bytes(host: &Host) -> Vec<u8> {
@@ -303,19 +408,60 @@ mod tests {
     fn a_backup_is_made_promoted_and_dropped_as_the_table_says() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
-        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, QUIET);
-        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(3), Some(1))]), &[]).unwrap();
+        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links());
+        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(3), Some(1))])).unwrap();
         assert_eq!(plane.epoch(), 1);
         let found: Vec<u16> = served.0.lock().unwrap().keys().copied().collect();
         assert_eq!(found, [2, 3]);
         let backup = Arc::clone(&served.0.lock().unwrap()[&2]);
         // A lane that a client of the former primary might have taken here by mistake.
         backup.memory().store_u64(Space::OnChip, 8, 5);
-        copies.carry_out(&table(2, [(Some(2), None), (Some(3), None)]), &[]).unwrap();
+        copies.carry_out(&table(2, [(Some(2), None), (Some(3), None)])).unwrap();
         assert_eq!((plane.epoch(), backup.memory().load_u64(Space::OnChip, 8)), (2, 0));
         assert!(Arc::ptr_eq(&backup, &served.0.lock().unwrap()[&2]));
-        copies.carry_out(&table(3, [(Some(0), None), (Some(3), None)]), &[]).unwrap();
+        copies.carry_out(&table(3, [(Some(0), None), (Some(3), None)])).unwrap();
         assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_copy_that_is_being_made_is_served_when_the_table_names_it_and_keeps_its_bytes() {
+        let (served, (plane, _inputs)) = (Served::default(), Plane::new());
+        let plane = Arc::new(plane);
+        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links());
+        let making = Making { volume: 0, copy: 2, phase: Phase::Planned };
+        let open = table(1, [(Some(0), None), (Some(1), None)]);
+        copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
+        assert_eq!((plane.epoch(), &served.1.lock().unwrap()[..]), (1, &[2][..]));
+        let filled = Arc::clone(&served.0.lock().unwrap()[&2]);
+        filled.fill(32 << 10, &[5; 64]).unwrap();
+        copies.carry_out(&table(2, [(Some(0), Some(2)), (Some(1), None)])).unwrap();
+        assert!(served.1.lock().unwrap().is_empty());
+        assert!(Arc::ptr_eq(&filled, &served.0.lock().unwrap()[&2]) && bytes(&filled)[32 << 10] == 5);
+        // A copy that is wanted no more goes with its memory.
+        let making = Making { volume: 1, copy: 3, phase: Phase::Planned };
+        let open = table(3, [(Some(0), Some(2)), (Some(1), None)]);
+        copies.carry_out(&Order { makings: vec![making], ..open.clone() }).unwrap();
+        assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [2, 3]);
+        copies.carry_out(&open).unwrap();
+        assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_copy_gets_the_stores_of_the_cpu_while_the_state_is_quiet() {
+        let host = |number| {
+            let address = format!("unix:/nowhere/{number}");
+            HostInfo { number, incarnation: 1, node: 1, address, up: true, voter: true, memory_bytes: 1 }
+        };
+        let makings = vec![Making { volume: 0, copy: 2, phase: Phase::Copied }];
+        let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
+        let order = Order { makings, hosts: vec![host(0), host(1)], ..open };
+        let targets = |quiet, volume| {
+            let order = Order { quiet, ..order.clone() };
+            let others = order.others(volume, order.table.volume(volume).unwrap());
+            others.into_iter().map(|(copy, _)| copy).collect::<Vec<_>>()
+        };
+        assert_eq!((targets(false, 0), targets(true, 0)), (vec![], vec![2]));
+        assert_eq!((targets(false, 1), targets(true, 1)), (vec![3], vec![3]));
     }
 
     #[test]
@@ -334,8 +480,8 @@ mod tests {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
         let settings = ClusterSettings { volume_bytes: 100, ..settings() };
-        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served, QUIET);
-        let failed = copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]), &[]);
+        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served, links());
+        let failed = copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]));
         assert_eq!(failed.map_err(|(copy, _)| copy), Err(2));
         assert_eq!(plane.epoch(), 0);
     }
@@ -344,8 +490,8 @@ mod tests {
     fn copies_of_another_incarnation_are_not_ours() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let own = Identity { incarnation: 9, ..OWN };
-        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served, QUIET);
-        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]), &[]).unwrap();
+        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served, links());
+        copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)])).unwrap();
         assert!(served.0.lock().unwrap().is_empty());
     }
 

@@ -32,15 +32,18 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
 //! **Threads.** Besides the threads of the soft NIC a host has `sherman-group` (the driver),
 //! `sherman-copies`, `sherman-alive`, one `sherman-peer` for each other host, and one `sherman-mirror` for
-//! each primary here whose volume has other copies. No thread waits for the lock of another one for longer
-//! than a few instructions. Queues between them are bounded. A full queue drops messages of the group, which
-//! the group repeats, and refuses requests, which clients repeat.
+//! each primary here whose volume has other copies. There is one `sherman-copier` for each copy that is being
+//! made from a primary here. No thread waits for the lock of another one for longer than a few instructions,
+//! with one exception. At the end of a copy, the copier compares the tables of the volume under the lock of
+//! the memory. Queues between threads are bounded. A full queue drops messages of the group, which the group
+//! repeats, and refuses requests, which clients repeat.
 //!
 //! **What must hold.**
 //!
@@ -60,6 +63,7 @@
 mod address;
 mod alive;
 mod clock;
+mod copier;
 mod copies;
 mod driver;
 mod end;

@@ -11,6 +11,9 @@
 //! former table are sent again under the new one. Their stores are the newest, so making them twice in order
 //! leaves the same bytes.
 //!
+//! A copy that is being made is added in the middle of an epoch, before the last bytes of the tables are
+//! copied (J4). It gets the stores that were not answered yet, and all later ones, under their numbers.
+//!
 //! **What bounds memory.** A connection waits for the answer to its request, and sends no further one. So
 //! there are never more requests here than connections.
 
@@ -46,16 +49,19 @@ struct State {
     waiting: VecDeque<Sent>,
     /// The table's epoch, and the copies that must get the stores.
     epoch: u64,
+    /// How often the epoch or the copies have changed.
+    turn: u64,
     targets: Vec<(u16, Address)>,
     over: bool,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { waiting, epoch, targets, over } = self;
+        let Self { waiting, epoch, turn, targets, over } = self;
         f.debug_struct("State")
             .field("waiting", &waiting.len())
             .field("epoch", epoch)
+            .field("turn", turn)
             .field("targets", targets)
             .field("over", over)
             .finish()
@@ -73,15 +79,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread must look again: there is another table, or the end.
-    fn has_moved(&self, epoch: u64) -> bool {
+    /// Whether the thread must look again: there are other copies or another table, or the end.
+    fn has_moved(&self, turn: u64) -> bool {
         let state = self.lock();
-        state.over || state.epoch != epoch
+        state.over || state.turn != turn
     }
 
-    /// Waits a little, unless there is another table.
-    fn pause(&self, epoch: u64) {
-        let moved = |state: &mut State| !state.over && state.epoch == epoch;
+    /// Waits a little, unless the thread must look again.
+    fn pause(&self, turn: u64) {
+        let moved = |state: &mut State| !state.over && state.turn == turn;
         let _ = self.changed.wait_timeout_while(self.lock(), PAUSE, moved);
     }
 }
@@ -103,7 +109,11 @@ impl MirrorLink {
     /// Sends to these copies from now on, also what has not been answered.
     pub(crate) fn retarget(&self, epoch: u64, targets: Vec<(u16, Address)>) {
         let mut state = self.state.lock();
+        if state.epoch == epoch && state.targets == targets {
+            return;
+        }
         (state.epoch, state.targets) = (epoch, targets);
+        state.turn += 1;
         drop(state);
         self.state.changed.notify_all();
     }
@@ -140,7 +150,7 @@ impl Sender {
             let waited = shared.changed.wait_while(shared.lock(), idle);
             let state = waited.unwrap_or_else(PoisonError::into_inner);
             let Some(first) = state.waiting.front().filter(|_| !state.over) else { break };
-            let (epoch, targets) = (state.epoch, state.targets.clone());
+            let (epoch, turn, targets) = (state.epoch, state.turn, state.targets.clone());
             let (stores, fenced) = (first.stores.clone(), first.fenced);
             drop(state);
             if numbered != epoch {
@@ -152,7 +162,7 @@ impl Sender {
             for (copy, address) in &targets {
                 let (stores, number) = (stores.clone(), number + 1);
                 let request = Request::Mirror { copy: *copy, epoch, number, stores, fenced };
-                match self.deliver(*copy, address, &request, epoch) {
+                match self.deliver(*copy, address, &request, turn) {
                     Some(Ok(_)) => {}
                     Some(Err(error)) => outcome = Err(error),
                     None => is_done = false,
@@ -172,17 +182,17 @@ impl Sender {
         }
     }
 
-    /// Sends a request until it is answered. `None` if there is another table meanwhile.
+    /// Sends a request until it is answered. `None` if there are other copies or another table meanwhile.
     fn deliver(
         &mut self,
         copy: u16,
         address: &Address,
         request: &Request,
-        epoch: u64,
+        turn: u64,
     ) -> Option<Result<Response, FabricError>> {
         let shared = Arc::clone(&self.shared);
         let mut told = false;
-        while !shared.has_moved(epoch) {
+        while !shared.has_moved(turn) {
             match self.try_deliver(copy, address, request) {
                 // The other host has not carried out this table yet, or a newer one already. Then this host
                 // will get it too.
@@ -195,7 +205,7 @@ impl Sender {
                     }
                 }
             }
-            shared.pause(epoch);
+            shared.pause(turn);
         }
         None
     }

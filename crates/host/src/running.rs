@@ -7,7 +7,7 @@
 use crate::address::advertised;
 use crate::alive::Alive;
 use crate::clock;
-use crate::copies::Copies;
+use crate::copies::{Copies, Links};
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
 use crate::error::HostError;
@@ -19,6 +19,7 @@ use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Settings, Start};
 use sherman_control::plane::ControlPlane;
 use sherman_control::wire::MAX_FRAME;
+use sherman_embedded::host::Host;
 use sherman_fabric::group::{HostOffer, Registration};
 use sherman_fabric::{Response, ServerStats};
 use sherman_layout::{ControlGeometry, FormatError};
@@ -123,7 +124,7 @@ impl RunningHost {
             settings,
             Arc::clone(&plane),
             host.handle.server.clone(),
-            (options.secret.clone(), patience),
+            Links { secret: options.secret.clone(), patience, directory: Arc::clone(&directory) },
         );
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
@@ -236,6 +237,12 @@ impl HostHandle {
     /// Why the host has ended, if it has.
     pub fn ended(&self) -> Option<Ended> {
         self.end.why()
+    }
+
+    /// The memory of a copy that is here, or is being made here. For checks: clients reach it through the
+    /// sockets alone.
+    pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        self.server.copy(copy)
     }
 
     /// The counters of its memory server.

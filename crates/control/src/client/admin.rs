@@ -180,7 +180,16 @@ pub(super) fn exchange(
     let mut put = Ok(());
     put_frame(&mut out, FrameKind::Call, 1, |out| put = put_request(out, request))?;
     put?;
-    send_all(stream, &out, deadline)?;
+    exchange_frame(stream, &out, deadline)
+}
+
+/// Sends a frame that is answered like a request, and receives the answer.
+pub(super) fn exchange_frame(
+    stream: &super::stream::Stream,
+    frame: &[u8],
+    deadline: Instant,
+) -> Result<Result<Response, FabricError>, ConnectError> {
+    send_all(stream, frame, deadline)?;
     let mut head = [0; HEADER_BYTES];
     receive_exactly(stream, &mut head, deadline)?;
     let header = FrameHeader::decode(&head)?.ok_or(WireError::Truncated)?;

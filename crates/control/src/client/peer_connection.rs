@@ -3,12 +3,13 @@
 //! It carries one request at a time, or messages that have no answer. After any error it is of no use: the
 //! other side may still answer the request that failed.
 
-use super::admin::exchange;
+use super::admin::{exchange, exchange_frame};
 use super::connect::{ConnectError, connect, send_all};
 use super::options::Address;
 use super::stream::Stream;
 use crate::auth::Secret;
 use crate::wire::frame::put_frame;
+use crate::wire::group::Fill;
 use crate::wire::{FrameKind, Role, Welcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sherman_fabric::{FabricError, Request, Response};
@@ -45,6 +46,15 @@ impl PeerConnection {
         patience: Duration,
     ) -> Result<Result<Response, FabricError>, ConnectError> {
         exchange(&self.stream, request, Instant::now() + patience)
+    }
+
+    /// Sends bytes for a copy that is being made, and waits until the copy has them, or for the server's
+    /// refusal.
+    pub fn fill(&self, fill: &Fill<'_>, patience: Duration) -> Result<Result<(), FabricError>, ConnectError> {
+        let mut out = Vec::with_capacity(64 + fill.bytes.len());
+        put_frame(&mut out, FrameKind::Fill, 1, |out| fill.put(out))?;
+        let answer = exchange_frame(&self.stream, &out, Instant::now() + patience)?;
+        Ok(answer.map(|_| ()))
     }
 
     /// Sends a message that has no answer.

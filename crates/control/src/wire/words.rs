@@ -25,6 +25,8 @@ const KNOWN: &[&str] = &[
     "the cluster has no such memory server",
     "an operator may not send this request",
     "another host may not send this request",
+    "this copy is not being made",
+    "another connection fills this copy",
     "the client to recover is not fenced on this server",
     "node_bytes is not a multiple of 64 from 256 to 65536 that fits",
     "no span begins at this offset",

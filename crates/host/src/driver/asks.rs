@@ -157,6 +157,8 @@ fn command(asker: Asker, request: Request) -> Result<Command, FabricError> {
         (Asker::Nobody | Asker::Operator, Request::Register { offer }) => {
             Ok(Command::Register { now, offer })
         }
+        (Asker::Nobody, Request::Copied { copy }) => Ok(Command::Copied { now, copy }),
+        (Asker::Nobody, Request::Settled { copy, epoch }) => Ok(Command::Settled { now, copy, epoch }),
         (_, request) if !request.is_for_control() => refuse(FOR_VOLUMES),
         (Asker::Nobody, _) => refuse(FOR_MEMBERS),
         (Asker::Operator, request) => Ok(Command::Operate { now, request }),
@@ -178,6 +180,10 @@ mod tests {
         assert!(matches!(command(Asker::Nobody, Request::Join), Ok(Command::Join { .. })));
         let renew = command(member, Request::Renew);
         assert!(matches!(renew, Ok(Command::Ask { client: ComputeId(3), incarnation: 4, .. })));
+        let copied = command(Asker::Nobody, Request::Copied { copy: 9 });
+        assert!(matches!(copied, Ok(Command::Copied { copy: 9, .. })));
+        let settled = command(Asker::Nobody, Request::Settled { copy: 9, epoch: 8 });
+        assert!(matches!(settled, Ok(Command::Settled { copy: 9, epoch: 8, .. })));
         assert!(matches!(command(Asker::Operator, Request::Members), Ok(Command::Operate { .. })));
         for (asker, request, what) in [
             (Asker::Nobody, Request::Renew, FOR_MEMBERS),

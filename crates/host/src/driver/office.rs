@@ -4,13 +4,14 @@
 //! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
 //!   every message of the group counts too.
 //! - It lets the state's time pass while a volume is closed.
+//! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
 
 use super::Driver;
 use crate::clock;
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
-use sherman_memory_server::cluster::Command;
+use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pause between two looks at the members of the group, in nanoseconds.
@@ -34,6 +35,8 @@ pub(super) struct Office {
     /// The change of the members that is under way, and until when its result counts.
     change: Option<(Ticket, u64)>,
     tick: Option<(Ticket, u64)>,
+    /// The end of a pause for makings, on its way.
+    abort: Option<(Ticket, u64)>,
     next_tick: u64,
     next_members: u64,
 }
@@ -46,6 +49,7 @@ impl Office {
             losing: BTreeMap::new(),
             change: None,
             tick: None,
+            abort: None,
             next_tick: u64::MAX,
             next_members: 0,
         }
@@ -72,6 +76,7 @@ impl Office {
     pub(super) fn proposed(&mut self, ticket: Ticket) {
         self.losing.remove(&ticket);
         self.tick.take_if(|(waiting, _)| *waiting == ticket);
+        self.abort.take_if(|(waiting, _)| *waiting == ticket);
     }
 
     /// Notes the result of a change of the members.
@@ -115,6 +120,7 @@ impl Driver {
         }
         self.declare_lost(now);
         self.let_time_pass(now);
+        self.abort_makings(now);
         self.keep_members(now);
     }
 
@@ -156,6 +162,21 @@ impl Driver {
         let proposed = self.propose(&Command::Tick { now });
         if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
             office.tick = Some((ticket, now + PATIENCE));
+        }
+    }
+
+    /// Opens the volumes again if they were closed for too long so that copies can be made (J6).
+    fn abort_makings(&mut self, now: u64) {
+        let is_overdue = self.parts.group.state().state().is_some_and(ClusterState::is_making_overdue);
+        let waits =
+            self.office.as_ref().is_some_and(|office| office.abort.is_some_and(|(_, until)| now < until));
+        if !is_overdue || waits {
+            return;
+        }
+        tracing::warn!("volumes were closed for too long: they open without their new copies");
+        let proposed = self.propose(&Command::AbortMaking { now });
+        if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
+            office.abort = Some((ticket, now + PATIENCE));
         }
     }
 

@@ -6,6 +6,7 @@ use crate::copies::Order;
 use crate::end::Ended;
 use sherman_consensus::{Members, NodeId};
 use sherman_fabric::group::HostInfo;
+use sherman_memory_server::cluster::Making;
 use sherman_replica::VolumeTable;
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ pub(super) struct View {
     /// The last command that it contains.
     applied: u64,
     pub(super) hosts: Vec<HostInfo>,
-    table: Option<Arc<VolumeTable>>,
+    /// The table, the copies that are being made, and whether the state is quiet.
+    table: Option<(Arc<VolumeTable>, Vec<Making>, bool)>,
     pub(super) members: Members,
     pub(super) leader: Option<NodeId>,
 }
@@ -44,13 +46,14 @@ impl Driver {
         let Some(state) = self.parts.group.state().state() else { return };
         let is_same = state.hosts().iter().map(|host| &host.info).eq(self.view.hosts.iter());
         let hosts = if is_same { None } else { Some(state.host_infos()) };
-        let table = Arc::clone(state.table());
+        let (table, quiet) = (Arc::clone(state.table()), state.quiet());
+        let makings = state.makings().to_vec();
         if let Some(hosts) = hosts {
             log_hosts(&self.view.hosts, &hosts);
             self.view.hosts = hosts;
             self.note_hosts();
         }
-        self.note_table(table);
+        self.note_table(table, makings, quiet);
     }
 
     /// Takes another list of hosts.
@@ -75,14 +78,19 @@ impl Driver {
         self.parts.directory.set_leader(self.leader_address(), leads);
     }
 
-    fn note_table(&mut self, table: Arc<VolumeTable>) {
-        let is_seen = |seen: &Arc<VolumeTable>| Arc::ptr_eq(seen, &table) || **seen == *table;
-        if self.view.table.as_ref().is_some_and(is_seen) || table.volumes().is_empty() {
+    fn note_table(&mut self, table: Arc<VolumeTable>, makings: Vec<Making>, quiet: bool) {
+        let newest = (table, makings, quiet);
+        if self.view.table.as_ref() == Some(&newest) || newest.0.volumes().is_empty() {
             return;
         }
-        log_table(self.view.table.as_deref(), &table);
-        self.parts.orders.put(Order { table: Arc::clone(&table), hosts: self.view.hosts.clone() });
-        self.view.table = Some(table);
+        let (table, makings, quiet) = newest;
+        let before = self.view.table.as_ref().map(|(table, ..)| &**table);
+        if before != Some(&*table) {
+            log_table(before, &table);
+        }
+        let hosts = self.view.hosts.clone();
+        self.parts.orders.put(Order { table: Arc::clone(&table), hosts, makings: makings.clone(), quiet });
+        self.view.table = Some((table, makings, quiet));
     }
 }
 

@@ -40,6 +40,16 @@ pub(crate) fn encode(command: &Command) -> Result<Vec<u8>, WireError> {
             put_request(&mut out, request)?;
         }
         Command::Tick { now } => head(7, now),
+        Command::Copied { now, copy } => {
+            head(8, now);
+            out.put_u16(*copy);
+        }
+        Command::Settled { now, copy, epoch } => {
+            head(9, now);
+            out.put_u16(*copy);
+            out.put_u64(*epoch);
+        }
+        Command::AbortMaking { now } => head(10, now),
     }
     Ok(out)
 }
@@ -59,6 +69,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Command, WireError> {
         }
         6 => Command::Operate { now, request: take_request(reader.rest())? },
         7 => Command::Tick { now },
+        8 => Command::Copied { now, copy: reader.u16()? },
+        9 => Command::Settled { now, copy: reader.u16()?, epoch: reader.u64()? },
+        10 => Command::AbortMaking { now },
         other => return Err(WireError::Unknown { what: "command", found: other.into() }),
     };
     reader.finish()?;

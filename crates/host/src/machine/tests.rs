@@ -17,6 +17,9 @@ fn commands() -> Vec<Command> {
         Command::Ask { now, client: ComputeId(5), incarnation: 6, request: Request::Renew },
         Command::Operate { now, request },
         Command::Tick { now },
+        Command::Copied { now, copy: 7 },
+        Command::Settled { now, copy: 7, epoch: 1 << 40 },
+        Command::AbortMaking { now },
     ]
 }
 

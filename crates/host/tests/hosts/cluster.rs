@@ -1,6 +1,8 @@
 //! A cluster forms, loses a host, and goes on.
 
-use crate::common::{Folder, agree, ask, cluster, info, join, leader_of, settings, table, wait_for};
+use crate::common::{
+    Folder, agree, ask, cluster, cluster_with, info, join, leader_of, settings, table, wait_for,
+};
 use sherman_control::wire::Role;
 use sherman_fabric::calls::{self, JoinGroup};
 use sherman_fabric::{FabricError, Refusal};
@@ -16,7 +18,9 @@ fn carried_out(hosts: &[RunningHost], epoch: u64) -> Option<()> {
 #[test]
 fn three_hosts_form_a_cluster_and_go_on_when_the_leader_is_lost() {
     let folder = Folder::new();
-    let mut hosts = cluster(&folder, &NAMES, settings(3, 3));
+    let settings = settings(3, 3);
+    // No host has room for another copy, so no lost copy is made again.
+    let mut hosts = cluster_with(&folder, &NAMES, settings, settings.bytes_per_host());
     let formed = agree(&folder, &NAMES, "a cluster of three voters", |info| {
         info.formed && info.hosts.len() == 3 && info.hosts.iter().all(|host| host.up && host.voter)
     });

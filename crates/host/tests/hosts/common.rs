@@ -77,11 +77,27 @@ pub(crate) fn join(folder: &Folder, name: &str, seed: &str) -> Result<RunningHos
     RunningHost::start(options(&folder.socket(name), join_at(&folder.socket(seed))))
 }
 
+/// Starts a host that joins at another one, with this much memory for copies.
+pub(crate) fn join_with(folder: &Folder, name: &str, seed: &str, bytes: u64) -> RunningHost {
+    let options = options(&folder.socket(name), join_at(&folder.socket(seed)));
+    RunningHost::start(HostOptions { memory_bytes: bytes, ..options }).expect("a new host")
+}
+
 /// Starts a cluster of `names`, the first of which makes it.
 pub(crate) fn cluster(folder: &Folder, names: &[&str], settings: ClusterSettings) -> Vec<RunningHost> {
-    let new = HostCluster::New(settings);
-    let first = RunningHost::start(options(&folder.socket(names[0]), new)).expect("the first host");
-    let others = names[1..].iter().map(|name| join(folder, name, names[0]).expect("another host"));
+    cluster_with(folder, names, settings, 64 << 20)
+}
+
+/// The same, of hosts with this much memory for copies.
+pub(crate) fn cluster_with(
+    folder: &Folder,
+    names: &[&str],
+    settings: ClusterSettings,
+    bytes: u64,
+) -> Vec<RunningHost> {
+    let options = options(&folder.socket(names[0]), HostCluster::New(settings));
+    let first = RunningHost::start(HostOptions { memory_bytes: bytes, ..options }).expect("the first host");
+    let others = names[1..].iter().map(|name| join_with(folder, name, names[0], bytes));
     std::iter::once(first).chain(others).collect()
 }
 

@@ -2,4 +2,5 @@
 
 mod cluster;
 mod common;
+mod makings;
 mod refused;

@@ -13,6 +13,7 @@ use super::served::{Copies, Served, Serves};
 use super::shared::Shared;
 use sherman_control::plane::{self, Answer, ControlPlane, Mirror};
 use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::group::Fill;
 use sherman_control::wire::words::JOIN_BY_CALL;
 use sherman_control::wire::{FrameKind, WireError, errors, responses};
 use sherman_embedded::host::{Asker, Made, Session};
@@ -82,9 +83,15 @@ pub(super) fn begin<'s>(shared: &'s Shared, who: Who, peer: &Peer, request: Requ
             Begun::Here(Call::Answered(Ok(Response::Stats(Box::new(shared.stats())))))
         }
         (Peer::Member(member), _) => Begun::Here(of_member(shared, who, member, request)),
-        (Peer::Host(_), Serves::Copies(copies)) => Begun::Here(
-            of_host(shared, who, copies, request).unwrap_or_else(|error| Call::Answered(Err(error))),
-        ),
+        (Peer::Host { connection, .. }, Serves::Copies(copies)) => {
+            let answer = match request {
+                Request::Digest { copy, offset, len } => {
+                    digest(copies, *connection, copy, offset, len).map(|answer| Call::Answered(Ok(answer)))
+                }
+                request => of_host(shared, who, copies, request),
+            };
+            Begun::Here(answer.unwrap_or_else(|error| Call::Answered(Err(error))))
+        }
         (_, Serves::Copies(copies)) => of_group(copies, peer, request),
         (_, Serves::Memory(served)) => Begun::Here(Call::Answered(of_stranger(served, who, peer, request))),
     }
@@ -121,11 +128,49 @@ fn of_group<'s>(copies: &'s Copies, peer: &Peer, request: Request) -> Begun<'s> 
         (Peer::Admin, _) => plane::Asker::Operator,
         (
             Peer::Newcomer,
-            Request::Join | Request::Cluster | Request::Register { .. } | Request::Alive { .. },
+            Request::Join
+            | Request::Cluster
+            | Request::Register { .. }
+            | Request::Alive { .. }
+            | Request::Copied { .. }
+            | Request::Settled { .. },
         ) => plane::Asker::Nobody,
         _ => return Begun::Here(Call::Answered(Err(not_a_member()))),
     };
     Begun::Passed(&*copies.plane, asker, request)
+}
+
+/// The refusal of a request about a copy that this host does not have, perhaps because it has not carried out
+/// the sender's table.
+fn not_yet(copy: u16) -> FabricError {
+    FabricError::Refused(Refusal::Unreachable { server: copy })
+}
+
+/// Answers the host of a primary: the digests of a copy that is being made.
+fn digest(
+    copies: &Copies,
+    connection: u64,
+    copy: u16,
+    offset: u64,
+    len: u32,
+) -> Result<Response, FabricError> {
+    let served = copies.get(copy).ok_or(not_yet(copy))?;
+    served.filling(connection, |host| host.digests(offset, len)).map(Response::Digests)
+}
+
+/// Takes bytes of the host of a primary, for a copy that is being made.
+pub(super) fn fill(shared: &Shared, connection: u64, fill: &Fill<'_>) -> Result<Response, FabricError> {
+    let Serves::Copies(copies) = &shared.serves else {
+        return Err(FabricError::Refused(Refusal::NotHere));
+    };
+    let served = copies.get(fill.copy).ok_or(not_yet(fill.copy))?;
+    served.filling(connection, |host| {
+        if copies.plane.epoch() > fill.epoch {
+            return Err(FabricError::EpochEnded { client: ComputeId::NOBODY });
+        }
+        host.fill(fill.offset, fill.bytes)
+    })?;
+    Ok(Response::Done)
 }
 
 /// Answers another host: makes the stores of the CPU of a primary there.
@@ -135,10 +180,9 @@ fn of_host(shared: &Shared, who: Who, copies: &Copies, request: Request) -> Resu
             what: "another host may not send this request",
         }));
     };
-    let not_yet = FabricError::Refused(Refusal::Unreachable { server: copy });
     let over = FabricError::EpochEnded { client: ComputeId::NOBODY };
     let Some(served) = copies.get(copy) else {
-        return Err(if copies.plane.epoch() > epoch { over } else { not_yet });
+        return Err(if copies.plane.epoch() > epoch { over } else { not_yet(copy) });
     };
     let made = served.host.make_stores((epoch, number), &stores, || {
         let ending = fenced.and_then(|client| served.incarnations.fence(client));

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
 use sherman_control::path::{Attached, Attaching, Link};
 use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::group::Fill;
 use sherman_control::wire::handshake::Nonce;
 use sherman_control::wire::words::NO_PATH;
 use sherman_control::wire::{FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, errors, requests};
@@ -215,8 +216,13 @@ impl Connection {
                 out.put(&frame);
                 Ok(())
             }
-            (Phase::Open(Peer::Host(plane)), FrameKind::Group) => {
+            (Phase::Open(Peer::Host { plane, .. }), FrameKind::Group) => {
                 plane.receive(body);
+                Ok(())
+            }
+            (Phase::Open(Peer::Host { connection, .. }), FrameKind::Fill) => {
+                let fill = Fill::take(body).map_err(malformed)?;
+                out.put(&calls::frame(header.tag, &calls::fill(work.shared, *connection, &fill)));
                 Ok(())
             }
             (Phase::Open(peer), FrameKind::Call) => {

@@ -48,8 +48,13 @@ pub(super) enum Peer {
         /// The incarnation of the id.
         incarnation: u32,
     },
-    /// Another host of the group, and the control plane that takes its messages.
-    Host(Arc<dyn ControlPlane>),
+    /// Another host of the group.
+    Host {
+        /// The control plane that takes its messages.
+        plane: Arc<dyn ControlPlane>,
+        /// The number of the connection.
+        connection: u64,
+    },
     /// An operator.
     Admin,
     /// A client that is about to join. It only needs the `Welcome`.
@@ -119,7 +124,8 @@ fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> 
             belongs(copies, cluster)?;
             let in_epoch = || check_epoch(copies, client, epoch);
             in_epoch()?;
-            let served = copies.get(copy).ok_or(goodbye(GoodbyeCode::NotYet))?;
+            let made = copies.get(copy).filter(|served| !served.is_filling());
+            let served = made.ok_or(goodbye(GoodbyeCode::NotYet))?;
             let session = session(shared, &served, (client, incarnation, remote), in_epoch)?;
             member(&served, session)
         }
@@ -132,7 +138,7 @@ fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> 
         }
         (&Role::Host { cluster, .. }, Serves::Copies(copies)) => {
             belongs(copies, cluster)?;
-            Ok(Peer::Host(Arc::clone(&copies.plane)))
+            Ok(Peer::Host { plane: Arc::clone(&copies.plane), connection: copies.next_connection() })
         }
         (Role::Join { .. } | Role::Member { .. }, Serves::Copies(_))
         | (Role::Copy { .. } | Role::Control { .. } | Role::Host { .. }, Serves::Memory(_)) => {
@@ -146,7 +152,7 @@ fn welcome(shared: &Shared, peer: &Peer) -> Welcome {
     let (client, incarnation) = match peer {
         Peer::Member(member) => (member.gate.session().client(), member.gate.session().incarnation()),
         &Peer::Control { client, incarnation } => (client, incarnation),
-        Peer::Host(_) | Peer::Admin | Peer::Newcomer => (ComputeId::NOBODY, 0),
+        Peer::Host { .. } | Peer::Admin | Peer::Newcomer => (ComputeId::NOBODY, 0),
     };
     let served = match (peer, &shared.serves) {
         (Peer::Member(member), _) => Some(&member.served),

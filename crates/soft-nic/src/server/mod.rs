@@ -287,6 +287,14 @@ impl ServerHandle {
         self.0.install_copy(copy, host);
     }
 
+    /// Takes bytes for copy `copy`, which is being made in the memory of `host`. They come from the host of
+    /// its primary. Nobody else reaches the copy until it is [installed](Self::install_copy). Another memory
+    /// that was served under this number is removed. If it is the same memory, nothing changes. Does nothing
+    /// on a plain server.
+    pub fn install_filling(&self, copy: u16, host: Arc<Host>) {
+        self.0.install_filling(copy, host);
+    }
+
     /// Sets the way from a copy that is a primary to the other copies of its volume (T5); `None` if there are
     /// none. Does nothing if the copy is not served.
     ///
@@ -302,6 +310,11 @@ impl ServerHandle {
     /// It takes the lock of the copy's memory.
     pub fn remove_copy(&self, copy: u16) {
         self.0.remove_copy(copy);
+    }
+
+    /// The memory of a copy, if it is served or being made here. Clients reach it through the server alone.
+    pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        self.0.copy(copy)
     }
 
     /// Its counters.

@@ -11,9 +11,11 @@ use sherman_control::path::DataPath;
 use sherman_control::plane::{ControlPlane, Mirror};
 use sherman_embedded::host::Host;
 use sherman_fabric::control::Usage;
-use sherman_fabric::{Call, FabricError, Memory, Peer, Request, ServerStats, Space, calls};
+use sherman_fabric::{Call, FabricError, Memory, Peer, Refusal, Request, ServerStats, Space, calls};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// One memory, and the sessions of its clients.
 #[derive(Debug)]
@@ -24,17 +26,56 @@ pub(super) struct Served {
     pub(super) copy: Option<u16>,
     /// The way to the other copies, if this one is the primary of a volume that has others.
     mirror: RwLock<Option<Arc<dyn Mirror>>>,
+    /// While the copy is being made: the newest connection that asked for digests or sent bytes, or 0. Only
+    /// that one may go on. So bytes that a former connection delivers late change nothing.
+    filler: Mutex<Option<u64>>,
 }
 
 impl Served {
     /// The memory of a plain server.
     pub(super) fn plain(host: Arc<Host>, path: Option<Arc<dyn DataPath>>) -> Self {
-        Self { host, incarnations: Incarnations::new(path), copy: None, mirror: RwLock::default() }
+        Self {
+            host,
+            incarnations: Incarnations::new(path),
+            copy: None,
+            mirror: RwLock::default(),
+            filler: Mutex::default(),
+        }
     }
 
     /// The way to the other copies, if there are any. Call it with the lock of the memory held.
     pub(super) fn mirror(&self) -> Option<Arc<dyn Mirror>> {
         self.mirror.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the copy is being made. Then nobody may reach it but the host of the primary.
+    pub(super) fn is_filling(&self) -> bool {
+        self.filler().is_some()
+    }
+
+    /// Lets the host of the primary, over its connection `number`, look at a copy that is being made or store
+    /// bytes there. Only one connection at a time does.
+    pub(super) fn filling<T>(
+        &self,
+        number: u64,
+        act: impl FnOnce(&Host) -> Result<T, FabricError>,
+    ) -> Result<T, FabricError> {
+        let mut filler = self.filler();
+        let newest = filler.as_mut().ok_or(FabricError::Refused(Refusal::BadRequest { what: NOT_MADE }))?;
+        if number < *newest {
+            return Err(FabricError::Refused(Refusal::BadRequest { what: OTHER_FILLER }));
+        }
+        *newest = number;
+        act(&self.host)
+    }
+
+    /// The copy is made: waits for bytes that are being stored, and takes no more.
+    fn end_filling(&self) {
+        *self.filler() = None;
+    }
+
+    fn filler(&self) -> MutexGuard<'_, Option<u64>> {
+        self.filler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number that clients know it by.
@@ -98,18 +139,33 @@ impl Serves {
     }
 }
 
+/// Why a copy takes no bytes that is complete, or was never to be made.
+const NOT_MADE: &str = "this copy is not being made";
+/// Why a copy takes no bytes from a former connection.
+const OTHER_FILLER: &str = "another connection fills this copy";
+
+/// What became of a memory that is to be served.
+enum Put {
+    /// It was served before.
+    Before(Arc<Served>),
+    /// It is served, in the place of another one perhaps.
+    InPlaceOf(Option<Arc<Served>>),
+}
+
 /// The copies of a host.
 #[derive(Debug)]
 pub(super) struct Copies {
     pub(super) plane: Arc<dyn ControlPlane>,
     /// The copies by number. No other lock is taken while this one is held.
     by_number: RwLock<BTreeMap<u16, Arc<Served>>>,
+    /// How many connections of hosts there were.
+    connections: AtomicU64,
 }
 
 impl Copies {
     /// No copies.
     pub(super) fn new(plane: Arc<dyn ControlPlane>) -> Self {
-        Self { plane, by_number: RwLock::default() }
+        Self { plane, by_number: RwLock::default(), connections: AtomicU64::new(0) }
     }
 
     /// The copy with this number, if it is served.
@@ -121,15 +177,38 @@ impl Copies {
         self.by_number.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// The number of a connection of another host. A later connection has a higher one.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Relaxed) + 1
+    }
+
     /// Serves a copy. Returns another memory that was served under this number, whose clients must end.
     pub(super) fn install(&self, copy: u16, host: Arc<Host>) -> Option<Arc<Served>> {
+        match self.put(copy, host, None) {
+            Put::Before(served) => {
+                served.end_filling();
+                None
+            }
+            Put::InPlaceOf(served) => served,
+        }
+    }
+
+    /// Takes the bytes of a copy that is being made. Does nothing if this memory is served already.
+    pub(super) fn install_filling(&self, copy: u16, host: Arc<Host>) -> Option<Arc<Served>> {
+        match self.put(copy, host, Some(0)) {
+            Put::Before(_) => None,
+            Put::InPlaceOf(served) => served,
+        }
+    }
+
+    fn put(&self, copy: u16, host: Arc<Host>, filler: Option<u64>) -> Put {
         let mut copies = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
-        if copies.get(&copy).is_some_and(|served| Arc::ptr_eq(&served.host, &host)) {
-            return None;
+        if let Some(served) = copies.get(&copy).filter(|served| Arc::ptr_eq(&served.host, &host)) {
+            return Put::Before(Arc::clone(served));
         }
         let (incarnations, mirror) = (Incarnations::default(), RwLock::default());
-        let served = Served { host, incarnations, copy: Some(copy), mirror };
-        copies.insert(copy, Arc::new(served))
+        let served = Served { host, incarnations, copy: Some(copy), mirror, filler: Mutex::new(filler) };
+        Put::InPlaceOf(copies.insert(copy, Arc::new(served)))
     }
 
     /// Sets the way from this copy to the other copies of its volume.

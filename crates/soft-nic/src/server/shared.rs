@@ -231,6 +231,21 @@ impl Shared {
         }
     }
 
+    /// The memory of a copy.
+    pub(super) fn copy(&self, copy: u16) -> Option<Arc<Host>> {
+        match &self.serves {
+            Serves::Memory(_) => None,
+            Serves::Copies(copies) => copies.get(copy).map(|served| Arc::clone(&served.host)),
+        }
+    }
+
+    /// Takes the bytes of a copy that is being made.
+    pub(super) fn install_filling(&self, copy: u16, host: Arc<Host>) {
+        if let Serves::Copies(copies) = &self.serves {
+            self.end(copies.install_filling(copy, host));
+        }
+    }
+
     /// Sets the way from a copy to the other copies of its volume.
     pub(super) fn set_mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
         if let Serves::Copies(copies) = &self.serves {

@@ -3,7 +3,8 @@
 
 use crate::raw::{FREE, Raw, Reply, alone, eventually, host, options, refused, start};
 use sherman_control::plane::{Answer, Asker, ControlPlane, Mirror};
-use sherman_control::wire::frame::put_frame;
+use sherman_control::wire::frame::{MAX_FILL, put_frame};
+use sherman_control::wire::group::Fill;
 use sherman_control::wire::{FrameKind, Goodbye, GoodbyeCode, Role, Welcome};
 use sherman_embedded::host::Host;
 use sherman_fabric::group::{HostOffer, Store};
@@ -498,6 +499,8 @@ fn strangers_may_join_and_operators_may_ask_the_plane_for_everything() {
         Request::Cluster,
         Request::Register { offer },
         Request::Alive { host: 3, incarnation: 1 },
+        Request::Copied { copy: 5 },
+        Request::Settled { copy: 5, epoch: 3 },
     ];
     let closed = [
         Request::Renew,
@@ -661,4 +664,77 @@ fn a_host_that_stops_says_goodbye_and_lets_everything_go() {
     // A late answer finds nobody.
     plane.take(0).2(Ok(Response::Done));
     assert_eq!(Arc::strong_count(&plane), 1);
+}
+
+fn fill(raw: &mut Raw, copy: u16, epoch: u64, offset: u64, bytes: &[u8]) -> Result<Response, FabricError> {
+    let mut frame = Vec::new();
+    let fill = Fill { copy, epoch, offset, bytes };
+    put_frame(&mut frame, FrameKind::Fill, 77, |out| fill.put(out)).unwrap();
+    raw.send(&frame);
+    let (tag, answer) = raw.answer();
+    assert_eq!(tag, 77);
+    answer
+}
+
+#[test]
+fn a_copy_that_is_being_made_takes_bytes_of_the_newest_connection_and_nothing_else() {
+    let plane = Plane::new(false);
+    let server = start(of_plane(&plane));
+    let (made, whole) = (host(1, 2), host(1, 2));
+    server.handle().install_filling(ONE, Arc::clone(&made));
+    server.install_copy(OTHER, Arc::clone(&whole));
+    let refused = |what| Err(FabricError::Refused(Refusal::BadRequest { what }));
+    let digest = |copy| Request::Digest { copy, offset: FREE, len: 1 << 20 };
+    let (mut first, _) = enter(&server, other_host());
+    let bytes = vec![5; MAX_FILL as usize];
+    assert_eq!(fill(&mut first, ONE, EPOCH, FREE, &bytes), Ok(Response::Done));
+    whole.memory().store(Space::Host, FREE, &bytes);
+    let expected = whole.digests(FREE, 1 << 20).unwrap();
+    assert_eq!(first.call(digest(ONE)), Ok(Response::Digests(expected)));
+    // No member reaches it, and no other copy may be filled.
+    assert_eq!(refusal(&server, at_copy(ONE)).code, GoodbyeCode::NotYet);
+    assert_eq!(first.call(digest(OTHER)), refused("this copy is not being made"));
+    assert_eq!(fill(&mut first, OTHER, EPOCH, FREE, &[1]), refused("this copy is not being made"));
+    let unknown = Err(FabricError::Refused(Refusal::Unreachable { server: 1 }));
+    assert_eq!(fill(&mut first, 1, EPOCH, FREE, &[1]), unknown);
+    // Bytes outside the memory, and those of an older table.
+    let outside = fill(&mut first, ONE, EPOCH, (64 << 20) - 64, &[1; 128]);
+    assert!(matches!(outside, Err(FabricError::OutOfBounds { .. })));
+    assert_eq!(
+        fill(&mut first, ONE, EPOCH - 1, FREE, &[1]),
+        Err(FabricError::EpochEnded { client: ComputeId::NOBODY })
+    );
+    // A later connection takes over.
+    let (mut second, _) = enter(&server, other_host());
+    assert!(second.call(digest(ONE)).is_ok());
+    assert_eq!(fill(&mut first, ONE, EPOCH, FREE, &[1]), refused("another connection fills this copy"));
+    assert_eq!(first.call(digest(ONE)), refused("another connection fills this copy"));
+    assert_eq!(fill(&mut second, ONE, EPOCH, FREE, &[7; 8]), Ok(Response::Done));
+    // Stores of the primary's CPU reach it too.
+    let stores = vec![Store::Bytes { offset: FREE + 8, bytes: vec![8; 8] }];
+    let mirror = Request::Mirror { copy: ONE, epoch: EPOCH, number: 1, stores, fenced: None };
+    assert_eq!(first.call(mirror), Ok(Response::Done));
+
+    server.install_copy(ONE, Arc::clone(&made));
+    assert_eq!(fill(&mut second, ONE, EPOCH, FREE, &[1]), refused("this copy is not being made"));
+    let (mut member, _) = enter(&server, at_copy(ONE));
+    assert_eq!(read(&mut member), [7; 8]);
+    // A copy that was made never takes bytes again.
+    server.handle().install_filling(ONE, made);
+    assert_eq!(fill(&mut second, ONE, EPOCH, FREE, &[1]), refused("this copy is not being made"));
+}
+
+#[test]
+fn only_other_hosts_may_fill_copies() {
+    let plane = Plane::new(true);
+    let server = start(of_plane(&plane));
+    server.handle().install_filling(ONE, host(1, 2));
+    for role in [control(), Role::Newcomer, Role::Admin] {
+        let (mut raw, _) = enter(&server, role);
+        let mut frame = Vec::new();
+        let fill = Fill { copy: ONE, epoch: EPOCH, offset: FREE, bytes: &[1] };
+        put_frame(&mut frame, FrameKind::Fill, 1, |out| fill.put(out)).unwrap();
+        raw.send(&frame);
+        assert_eq!(raw.goodbye().code, GoodbyeCode::Malformed);
+    }
 }
