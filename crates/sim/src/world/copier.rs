@@ -1,7 +1,7 @@
 //! What hosts do to make copies again (J1-J6), and the losses of hosts that follow it.
 //!
-//! The control state plans. Here the world plays the primary's host. Every few events it does a bit of work for
-//! each making:
+//! The control state plans. Here the world plays the primary's host. Every few events it does a bit of work
+//! for each making:
 //!
 //! 1. It copies a piece of the volume, and then the next one, while clients write (J2). So the pieces are of
 //!    different times, and the copy is wrong. Then it reports `Copied`.
