@@ -8,7 +8,7 @@
 
 use crate::common::servers::Server;
 use rustix::process::{Pid, Signal, kill_process};
-use sherman::{Cluster, ClusterOptions, Error};
+use sherman::{Admin, Cluster, ClusterOptions, Error};
 use sherman_conformance::trees::Failure;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -81,6 +81,32 @@ impl Hosts {
                 });
             }
             (_, None) => {}
+        }
+    }
+}
+
+impl Hosts {
+    /// Starts a host in place of one that is gone, and waits until every volume has two copies again.
+    fn replace(&mut self, host: usize) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        // A host that was paused ends by itself, or is killed here.
+        self.running[host] = None;
+        let others: Vec<String> =
+            self.running.iter().flatten().map(|server| server.address.clone()).collect();
+        let server = Self::join(&others, "tcp://127.0.0.1:0");
+        self.addresses[host].clone_from(&server.address);
+        self.running[host] = Some(server);
+        let admin = Admin::open(&self.url())?;
+        loop {
+            let hosts = admin.hosts()?.ok_or("a cluster of hosts")?;
+            let lacking = hosts.volumes_with_one_copy() + hosts.volumes_closed() + hosts.volumes_lost();
+            if lacking == 0 {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > Duration::from_secs(30) {
+                return Err(format!("copies are not made again: {hosts:?}").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -174,7 +200,7 @@ impl Load {
 }
 
 fn rounds() -> u64 {
-    std::env::var("SHERMAN_LOSSES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
+    std::env::var("SHERMAN_LOSSES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
 }
 
 #[test]
@@ -229,11 +255,17 @@ fn lose(fault: Fault) -> Result<(), Failure> {
             }
         }
         std::thread::sleep(Duration::from_secs(1));
+        let copied = hosts.replace(host)?;
+        std::thread::sleep(Duration::from_millis(500));
         let longest = Duration::from_nanos(load.longest.load(Relaxed));
         println!(
-            "round {round}: host {host}, {fault:?}, {} writes since, longest operation {longest:?}",
+            "round {round}: host {host}, {fault:?}, {} writes since, longest operation {longest:?}; copies made \
+             again after {copied:?}",
             load.writes.load(Relaxed) - writes
         );
+        if load.stop.load(Relaxed) {
+            break;
+        }
         assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");
     }
     load.stop.store(true, SeqCst);
@@ -241,7 +273,7 @@ fn lose(fault: Fault) -> Result<(), Failure> {
     let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert!(failures.is_empty(), "{failures:#?}");
     // A new client finds every acknowledged change.
-    let client = open(&url, options)?.tree::<u64, u64>(TREE)?.client()?;
+    let client = open(&hosts.url(), options)?.tree::<u64, u64>(TREE)?.client()?;
     for key in 0..load.counters.len() as u64 {
         load.judge(key, || client.get(key))?;
     }
