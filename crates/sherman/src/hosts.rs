@@ -58,7 +58,9 @@ pub struct VolumeStatus {
 impl Hosts {
     pub(crate) fn new(info: ClusterInfo) -> Result<Self, OpenError> {
         let ClusterInfo { cluster, leader, epoch, hosts, table, .. } = info;
-        let table = VolumeTable::decode(&table).map_err(|_| Error::UnexpectedReply { request: "Cluster" })?;
+        // A host that has just joined does not know the table yet.
+        let table = if table.is_empty() { Ok(VolumeTable::default()) } else { VolumeTable::decode(&table) };
+        let table = table.map_err(|_| Error::UnexpectedReply { request: "Cluster" })?;
         let host = |copy: Option<u16>| Some(table.sites().get(usize::from(copy?))?.host);
         let volumes: Vec<VolumeStatus> = table
             .volumes()

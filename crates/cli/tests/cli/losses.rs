@@ -100,7 +100,7 @@ impl Hosts {
         loop {
             let hosts = admin.hosts()?.ok_or("a cluster of hosts")?;
             let lacking = hosts.volumes_with_one_copy() + hosts.volumes_closed() + hosts.volumes_lost();
-            if lacking == 0 {
+            if lacking == 0 && !hosts.volumes.is_empty() {
                 return Ok(began.elapsed());
             }
             if began.elapsed() > Duration::from_secs(30) {
