@@ -8,7 +8,8 @@
 
 use crate::common::servers::Server;
 use rustix::process::{Pid, Signal, kill_process};
-use sherman::{Cluster, ClusterOptions, Error};
+
+use sherman::{Admin, Cluster, ClusterOptions, Error};
 use sherman_conformance::trees::Failure;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -65,6 +66,26 @@ impl Hosts {
 
     fn url(&self) -> String {
         format!("tcp://{}", self.addresses.join(","))
+    }
+
+    /// Starts a new host in the place of one that was lost, and waits until every volume has two copies
+    /// again.
+    fn replace(&mut self, host: usize, load: &Load) -> Result<(), Failure> {
+        let next = Self::join(&self.addresses, "tcp://127.0.0.1:0");
+        self.addresses[host] = next.address.clone();
+        self.running[host] = Some(next);
+        let (admin, began) = (Admin::open(&self.url())?, Instant::now());
+        while !load.stop.load(Relaxed) {
+            let hosts = admin.hosts();
+            if let Ok(Some(hosts)) = &hosts
+                && hosts.volumes.iter().all(|volume| volume.open && volume.backup.is_some())
+            {
+                return Ok(());
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no copies after a minute: {hosts:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     fn strike(&mut self, host: usize, fault: Fault) {
@@ -179,15 +200,21 @@ fn rounds() -> u64 {
 
 #[test]
 fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Kill)
+    lose(Fault::Kill, None)
 }
 
 #[test]
 fn hosts_that_are_paused_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Pause)
+    lose(Fault::Pause, None)
 }
 
-fn lose(fault: Fault) -> Result<(), Failure> {
+#[test]
+fn a_cluster_whose_lost_hosts_are_replaced_survives_one_loss_after_the_other() -> Result<(), Failure> {
+    lose(Fault::Kill, Some(3))
+}
+
+/// Loses one host after the other. If there are `replaced` rounds at least, a new host takes the place of each.
+fn lose(fault: Fault, replaced: Option<u64>) -> Result<(), Failure> {
     let _alone = crate::common::alone();
     let mut hosts = Hosts::start();
     let url = hosts.url();
@@ -216,7 +243,7 @@ fn lose(fault: Fault) -> Result<(), Failure> {
     }
     std::thread::sleep(Duration::from_secs(1));
     let mut random = fastrand::Rng::with_seed(7);
-    for round in 0..rounds() {
+    for round in 0..rounds().max(replaced.unwrap_or(0)) {
         let host = if round % 3 == 0 { 0 } else { random.usize(1..HOSTS) };
         let (writes, rejoins) = (load.writes.load(Relaxed), clusters[1].rejoins());
         load.longest.store(0, Relaxed);
@@ -235,13 +262,22 @@ fn lose(fault: Fault) -> Result<(), Failure> {
             load.writes.load(Relaxed) - writes
         );
         assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");
+        if replaced.is_some() && !load.stop.load(Relaxed) {
+            load.longest.store(0, Relaxed);
+            let began = Instant::now();
+            hosts.replace(host, &load)?;
+            std::thread::sleep(Duration::from_secs(1));
+            let longest = Duration::from_nanos(load.longest.load(Relaxed));
+            println!("round {round}: new copies after {:?}, longest operation {longest:?}", began.elapsed());
+            assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");
+        }
     }
     load.stop.store(true, SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert!(failures.is_empty(), "{failures:#?}");
     // A new client finds every acknowledged change.
-    let client = open(&url, options)?.tree::<u64, u64>(TREE)?.client()?;
+    let client = open(&hosts.url(), options)?.tree::<u64, u64>(TREE)?.client()?;
     for key in 0..load.counters.len() as u64 {
         load.judge(key, || client.get(key))?;
     }
