@@ -42,8 +42,6 @@ pub enum Breach {
     DroppedCopyReused,
     /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
     MakingNotMirrored,
-    /// J4: a primary's CPU sends its stores to a new copy only when the table names the copy.
-    MirroredFromOpening,
 }
 
 impl Breach {
@@ -61,7 +59,6 @@ impl Breach {
         Self::OpenedUnsettled,
         Self::DroppedCopyReused,
         Self::MakingNotMirrored,
-        Self::MirroredFromOpening,
     ];
 }
 

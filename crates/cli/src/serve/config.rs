@@ -148,7 +148,7 @@ pub struct ServeSettings {
     #[arg(long)]
     pub tear_reads: bool,
 
-    /// Make a new replicated cluster, and be its first host
+    /// Create a replicated cluster, and be its first host
     #[arg(long)]
     pub new_cluster: bool,
 
@@ -156,29 +156,29 @@ pub struct ServeSettings {
     #[arg(long, value_name = "URL")]
     pub join: Option<String>,
 
-    /// With --new-cluster: keep this many copies of every volume, 1 or 2 [default: 2]
+    /// Keep this many copies of every volume, 1 or 2; with --new-cluster [default: 2]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u8>,
 
-    /// With --new-cluster: place the volumes when this many hosts have joined [default: --replicas]
+    /// Place the volumes when this many hosts have joined; with --new-cluster [default: --replicas]
     #[arg(long, value_name = "N")]
     pub hosts: Option<u16>,
 
-    /// With --new-cluster: divide the memory of the cluster into this many volumes [default: --hosts]
+    /// Divide the memory of the cluster into this many volumes; with --new-cluster [default: --hosts]
     #[arg(long, value_name = "N")]
     pub volumes: Option<u16>,
 
-    /// With --new-cluster: give each copy of a volume this much memory [default: what fits into --memory]
+    /// Give each copy of a volume this much memory; with --new-cluster [default: what fits into --memory]
     #[arg(long, value_name = "BYTES")]
     #[serde(deserialize_with = "written")]
     pub volume_memory: Option<Bytes>,
 
-    /// With --new-cluster or --join: tell clients and other hosts this address [default: the first --listen]
+    /// Name this address to clients and other hosts; with --new-cluster or --join [default: the first --listen]
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
 
-    /// With --new-cluster or --join: declare another host lost when it is silent for this time, the same for
-    /// all hosts [default: half a lease, at least 300ms]
+    /// Declare another host lost when it is silent for this time, the same for all hosts; with --new-cluster
+    /// or --join [default: half a lease, at least 300ms]
     #[arg(long, value_name = "TIME")]
     #[serde(deserialize_with = "written")]
     pub detect: Option<Time>,

@@ -3,11 +3,10 @@
 //! A *making* is one such copy: a site on another host, which no volume names yet. The state only keeps the
 //! books. Hosts move the bytes, and report.
 //!
-//! | phase | volumes | what the hosts do |
-//! |---|---|---|
-//! | [`Planned`](Phase::Planned) | open | copy the volume while clients change it (J2) |
-//! | [`Copied`](Phase::Copied) | open until all makings are copied, then closed in a new epoch (J3) | wait until the state is [quiet](ClusterState::quiet), then copy again what differs (J4) |
-//! | [`Settled`](Phase::Settled) | closed until all makings are settled | mirror what the CPU stores |
+//! - [`Planned`](Phase::Planned): the volume is open. Its host copies it while clients change it (J2).
+//! - [`Copied`](Phase::Copied): when all makings are copied, their volumes are closed in a new epoch (J3). The
+//!   hosts wait until the state is [quiet](ClusterState::quiet), and copy again what differs (J4).
+//! - [`Settled`](Phase::Settled): the host of the primary sends the copy what its CPU stores.
 //!
 //! When all makings are settled, one more epoch names the copies and opens the volumes (J5).
 //!
@@ -191,9 +190,9 @@ impl ClusterState {
 
     /// J3: closes the volumes of the makings when all are copied.
     ///
-    /// It waits while an identity of an older epoch is left: its successor, an identity of this epoch, may not
-    /// have settled its changes yet (E3). It also waits while a member needs recovery: the pause would last as
-    /// long as that, and its end is not certain.
+    /// It waits while an identity of an older epoch is left: its successor, an identity of this epoch, may
+    /// not have settled its changes yet (E3). It also waits while a member needs recovery: the pause would
+    /// last as long as that, and its end is not certain.
     pub(super) fn close_if_copied(&mut self) {
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
         if waits || !self.makings.are_all(Phase::Copied) || self.leftovers().next().is_some() {
@@ -242,8 +241,8 @@ impl ClusterState {
         self.set_entries(self.table.epoch() + 1, entries);
     }
 
-    /// Names the copies at once, whatever they are. For the simulator, which shows with a planted bug that rule
-    /// J5 is needed.
+    /// Names the copies at once, whatever they are. For the simulator, which shows with a planted bug that
+    /// rule J5 is needed.
     #[doc(hidden)]
     pub fn open_unsettled(&mut self) {
         if self.is_closed_for_makings() {

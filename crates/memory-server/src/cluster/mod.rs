@@ -19,8 +19,8 @@
 //! **Repeated commands.** A client that lost the leader sends its request again, although the first one may
 //! have been executed. A repeated [`Command::Register`], [`Command::HostLost`], [`Request::Leave`] or
 //! [`Request::FreeId`] gets the same answer. A repeated [`Command::Join`] issues one more id, whose lease
-//! runs out. A repeated [`Request::Succeed`] gets the same verdict until somebody asks something else about the
-//! former identity.
+//! runs out. A repeated [`Request::Succeed`] gets the same verdict until somebody asks something else about
+//! the former identity.
 //!
 //! **Fences.** This state cannot fence anybody. Recoverers do, on every copy (X1).
 //!

@@ -1,13 +1,13 @@
 //! The answers [`Verdict::Inherit`], in case a successor asks again.
 //!
 //! [`Control`](crate::Control) gives this verdict once, and then [`Verdict::Recover`]. But a request may be
-//! carried out twice when the leader changes, and its sender gets the second answer. With `Recover` the former
-//! identity's changes in flight would stay in doubt without need.
+//! carried out twice when the leader changes, and its sender gets the second answer. With `Recover` the
+//! former identity's changes in flight would stay in doubt without need.
 //!
-//! **Why a repeated verdict is safe.** `Inherit` says that nobody has begun to recover the former identity. The
-//! successor is its recoverer since the first answer, and stays so while its own lease lasts. So nobody else
-//! has begun. The successor has not begun either: it waits for this answer before it goes on. If it did go on,
-//! nobody reads a late second answer. Any other request about the former identity ends the repetition.
+//! **Why a repeated verdict is safe.** `Inherit` says that nobody has begun to recover the former identity.
+//! The successor is its recoverer since the first answer, and stays so while its own lease lasts. So nobody
+//! else has begun. The successor has not begun either: it waits for this answer before it goes on. If it did
+//! go on, nobody reads a late second answer. Any other request about the former identity ends the repetition.
 
 use super::ClusterState;
 use super::bytes::{Put, Reader};

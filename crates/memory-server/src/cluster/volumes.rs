@@ -82,8 +82,8 @@ impl ClusterState {
         self.set_entries(self.table.epoch() + 1, entries);
     }
 
-    /// E6: opens the volumes when no identity of an older epoch is left. Those that are closed for makings wait
-    /// for the makings.
+    /// E6: opens the volumes when no identity of an older epoch is left. Those that are closed for makings
+    /// wait for the makings.
     pub(super) fn open_if_settled(&mut self) {
         let waits = self.has_closed_volumes() && !self.is_closed_for_makings();
         if waits && self.leftovers().next().is_none() {

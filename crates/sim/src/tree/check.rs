@@ -165,7 +165,7 @@ pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
             memory.load(Space::Host, 0, &mut bytes);
             // A redo area is zeroed when it is given out, so redo chunks are not copied.
             if made {
-                for chunk in redo_chunks(sim, here, &geometry) {
+                for chunk in redo_chunks(sim, here, geometry) {
                     bytes[chunk].fill(0);
                 }
             }

@@ -225,8 +225,8 @@ pub(super) fn try_join(
     Ok(Compute { fabric, shared, tree })
 }
 
-/// Adds a compute server to `sim`, although volumes may be closed. It recovers all members, and waits until no
-/// lease of an older epoch can be counted on. Then it falls silent. Returns the problem if there is one.
+/// Adds a compute server to `sim`, although volumes may be closed. It recovers all members, and waits until
+/// no lease of an older epoch can be counted on. Then it falls silent. Returns the problem if there is one.
 pub(super) fn recover_in_pause(sim: &mut Sim, scenario: &Scenario) -> Result<(), String> {
     let stuck = |stuck: Stuck| stuck.to_string();
     let fabric = sim.join().map_err(|refusal| format!("a client cannot join: {refusal}"))?;

@@ -83,8 +83,8 @@ impl Scene<'_> {
     }
 }
 
-/// Recovers everybody, because no lease is renewed any more, and lets hosts finish the copies for which a pause has begun or will begin
-/// (J3-J5).
+/// Recovers everybody, because no lease is renewed any more, and lets hosts finish the copies for which a
+/// pause has begun or will begin (J3-J5).
 fn finish_copies(fixture: &mut Fixture) -> Result<(), Found> {
     let mut last = String::new();
     for _ in 0..MOST_TRIES {

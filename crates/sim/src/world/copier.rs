@@ -1,7 +1,7 @@
 //! What hosts do to make copies again (J1-J6), and the losses of hosts that follow it.
 //!
-//! The control state plans. Here the world plays the primary's host. Every few events it does a bit of work for
-//! each making:
+//! The control state plans. Here the world plays the primary's host. Every few events it does a bit of work
+//! for each making:
 //!
 //! 1. It copies a piece of the volume, and then the next one, while clients write (J2). So the pieces are of
 //!    different times, and the copy is wrong. Then it reports `Copied`.
@@ -91,7 +91,7 @@ impl World {
         let first = self.volumes.first_made();
         if self.breaks(Breach::MakingNotMirrored) {
             mirrors.retain(|&copy| copy < first);
-        } else if !self.volumes.copier.work.is_empty() && !self.breaks(Breach::MirroredFromOpening) {
+        } else if !self.volumes.copier.work.is_empty() {
             let volume = self.volumes.table.of_copy(copy).map(|(volume, _)| volume);
             let makings = self.volumes.cluster().map_or(&[][..], |state| state.makings());
             let work = &self.volumes.copier.work;
