@@ -170,6 +170,16 @@ impl AnyFabric {
         }
     }
 
+    /// Gives up the copies that the table of `next` does not name. Lists in flight to them would end only when
+    /// a silent host is given up, long after other clients have gone on.
+    pub(crate) fn drop_copies(&self, next: &Self) {
+        #[cfg(target_os = "linux")]
+        if let (Self::Hosts(fabric, former, _), Self::Hosts(_, table, _)) = (self, next) {
+            let dropped = |copy: &u16| former.of_copy(*copy).is_some() && table.of_copy(*copy).is_none();
+            (0..former.sites().len() as u16).filter(dropped).for_each(|copy| fabric.drop_copy(copy));
+        }
+    }
+
     /// Marks the identity as ended. Endpoints dropped from now on do not wait for their lists in flight.
     pub(crate) fn end(&self) {
         match self {

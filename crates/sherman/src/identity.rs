@@ -81,6 +81,7 @@ impl Identity {
     ) -> Result<(Arc<Self>, Worker<AnyEndpoint>), OpenError> {
         let fabric = self.fabric.join_again()?;
         self.fabric.expect_same_cluster(&fabric)?;
+        self.fabric.drop_copies(&fabric);
         Self::establish(fabric, options, Some(self))
     }
 

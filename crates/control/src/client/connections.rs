@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// one by one.
 const FINISH_PATIENCE: u64 = 4;
 
+/// How often a thread that waits for a copy looks whether the copy has left the table.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// If the server has been silent for longer than this, the client checks the connection before it posts a
 /// change on it.
 const STALE: Duration = Duration::from_millis(20);
@@ -184,7 +187,10 @@ impl<L: Lists> Connections<L> {
             let end = match received {
                 Ok(true) => continue,
                 Ok(false) => match connection.silent_since() {
-                    Some(since) if peers.now().saturating_sub(since) > nanos(peers.options.patience) => {
+                    Some(since)
+                        if peers.is_dropped(server as u16)
+                            || peers.now().saturating_sub(since) > nanos(peers.options.patience) =>
+                    {
                         End::Broken
                     }
                     _ => continue,
@@ -228,7 +234,10 @@ impl<L: Lists> Connections<L> {
     /// When the first silent connection counts as broken.
     fn patience_ends(&self, peers: &Peers) -> Option<u64> {
         let since = self.connections.iter().filter_map(Connection::silent_since).min()?;
-        Some(since.saturating_add(nanos(peers.options.patience)))
+        let ends = since.saturating_add(nanos(peers.options.patience));
+        // A copy may leave the table meanwhile.
+        let looks = peers.group().map(|_| peers.now().saturating_add(nanos(LOOK)));
+        Some(looks.map_or(ends, |looks| looks.min(ends)))
     }
 
     /// Sleeps until something arrives or can be sent, `notifier` is readable, `until` (by [`Peers::now`]) has

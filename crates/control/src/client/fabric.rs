@@ -300,6 +300,12 @@ impl<L: Lists> ControlFabric<L> {
         self.membership.is_over()
     }
 
+    /// Records that the cluster has a newer table without this copy. Lists in flight there end soon, as after a
+    /// broken connection: nothing that they do counts any more.
+    pub fn drop_copy(&self, copy: u16) {
+        self.membership.peers.drop_copy(copy);
+    }
+
     /// Records that the identity has ended. Lists in flight continue, but endpoints that are dropped no
     /// longer wait for them: recovery frees the lanes that these lists would have released.
     pub fn end(&self) {

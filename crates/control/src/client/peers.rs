@@ -53,6 +53,9 @@ pub(crate) struct Peers {
     cut: Vec<AtomicBool>,
     /// Whether any server is cut.
     broken: AtomicBool,
+    /// Indexed by copy of a cluster of hosts: whether the cluster has a newer table without it. Lists in
+    /// flight there have no effect on any copy that counts.
+    dropped: Vec<AtomicBool>,
     /// The cluster of hosts, if this is one.
     group: Option<Group>,
 }
@@ -93,7 +96,8 @@ impl Peers {
         let cut = known.iter().map(|_| AtomicBool::new(false)).collect();
         let addresses = options.servers.iter().cloned().map(Some).collect();
         let broken = AtomicBool::new(false);
-        Self { options, client, incarnation, cluster, addresses, known, cut, broken, group: None }
+        let dropped = known.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { options, client, incarnation, cluster, addresses, known, cut, broken, dropped, group: None }
     }
 
     /// The same identity in a cluster of hosts, with copies at these addresses.
@@ -191,6 +195,19 @@ impl Peers {
             return self.fenced();
         }
         self.break_off(server)
+    }
+
+    /// Notes that the cluster has a newer table without this copy.
+    pub(crate) fn drop_copy(&self, copy: u16) {
+        self.break_off(copy);
+        if let Some(dropped) = self.dropped.get(usize::from(copy)) {
+            dropped.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the cluster has a newer table without this copy.
+    pub(crate) fn is_dropped(&self, copy: u16) -> bool {
+        self.dropped.get(usize::from(copy)).is_some_and(|dropped| dropped.load(Ordering::Acquire))
     }
 
     /// Ends this identity because of `server`.
