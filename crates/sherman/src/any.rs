@@ -136,7 +136,7 @@ impl AnyFabric {
             #[cfg(target_os = "linux")]
             Self::Hosts(fabric, _, options) => {
                 // Hosts that joined since are as good to ask as those that the caller named.
-                let servers = fabric.hosts().to_vec();
+                let servers = fabric.seeds();
                 Self::join_hosts(Box::new(JoinOptions { servers, ..(**options).clone() }))
             }
             #[cfg(target_os = "linux")]

@@ -163,7 +163,10 @@ impl Load {
             counter.begun.store(next, SeqCst);
             match self.timed(|| client.insert(key, next)) {
                 Ok(_) => counter.acknowledged.store(next, SeqCst),
-                Err(Error::OutcomeUnknown { .. }) => drop(self.unknown.fetch_add(1, Relaxed)),
+                Err(error @ Error::OutcomeUnknown { .. }) => {
+                    println!("writer {writer}, key {key}: {error}");
+                    self.unknown.fetch_add(1, Relaxed);
+                }
                 Err(error) => return Err(error),
             }
             self.writes.fetch_add(1, Relaxed);

@@ -222,10 +222,18 @@ impl<L: Lists> ControlFabric<L> {
         self.membership.peers.group().map(|group| group.epoch)
     }
 
-    /// The addresses of the cluster's hosts that this client knows, the first ones as in its options. The
-    /// next identity of the process may name them all. Empty without a group.
+    /// The addresses of the cluster's hosts that this client knows, the first ones as in its options. Empty
+    /// without a group.
     pub fn hosts(&self) -> &[Address] {
         self.membership.peers.group().map_or(&[], |group| &group.hosts)
+    }
+
+    /// The hosts that the next identity of the process should ask, in this order: first the one that answered
+    /// the last request to control. Others may be silent, and each of them would cost time.
+    pub fn seeds(&self) -> Vec<Address> {
+        let leader = self.membership.peers.group().and_then(|group| group.link.leader());
+        let others = self.hosts().iter().filter(|host| leader.as_ref() != Some(host)).cloned();
+        leader.iter().cloned().chain(others).collect()
     }
 
     /// How many memory servers there are. In a cluster of hosts: how many copies the table has numbers for.

@@ -79,6 +79,8 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Wakes the thread.
     wake: Notifier,
+    /// The host that answered last.
+    leader: Mutex<Option<Address>>,
 }
 
 #[derive(Default)]
@@ -114,6 +116,11 @@ impl Shared {
 }
 
 impl ControlLink {
+    /// The host that answered last: the leader, as far as this client knows.
+    pub(super) fn leader(&self) -> Option<Address> {
+        self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Starts the thread. It looks for the leader at `places` when there is a request.
     ///
     /// # Errors
@@ -124,6 +131,7 @@ impl ControlLink {
             patience: member.options.patience,
             queue: Mutex::default(),
             wake: Notifier::new()?,
+            leader: Mutex::default(),
         });
         let silence = (member.options.patience / PART).min(member.lease / PART).max(LEAST_SILENCE);
         let driver = Driver {
@@ -401,6 +409,10 @@ impl Driver {
             self.hops = 0;
             self.pauses.reset();
             self.places.answered();
+            if let Some(wire) = &self.wire {
+                let mut leader = self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner);
+                leader.clone_from(&Some(wire.address.clone()));
+            }
         }
         answered.into_iter().for_each(|(answer, result)| self.end(answer, result));
         elsewhere
