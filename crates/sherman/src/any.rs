@@ -170,8 +170,8 @@ impl AnyFabric {
         }
     }
 
-    /// Gives up the copies that the table of `next` does not name. Lists in flight to them would end only when
-    /// a silent host is given up, long after other clients have gone on.
+    /// Gives up the copies that the table of `next` does not name. Lists in flight to them would end only
+    /// when a silent host is given up, long after other clients have gone on.
     pub(crate) fn drop_copies(&self, next: &Self) {
         #[cfg(target_os = "linux")]
         if let (Self::Hosts(fabric, former, _), Self::Hosts(_, table, _)) = (self, next) {

@@ -38,7 +38,7 @@ pub enum Breach {
     TrustsFirstCopy,
     /// J5: the control state names a copy before its host has settled it.
     OpenedUnsettled,
-    /// T3: a host takes what is left of a dropped copy for a complete one.
+    /// T3: a host takes the remains of a dropped copy for a complete one.
     DroppedCopyReused,
     /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
     MakingNotMirrored,

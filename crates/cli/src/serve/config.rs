@@ -173,7 +173,8 @@ pub struct ServeSettings {
     #[serde(deserialize_with = "written")]
     pub volume_memory: Option<Bytes>,
 
-    /// Name this address to clients and other hosts; with --new-cluster or --join [default: the first --listen]
+    /// Name this address to clients and other hosts; with --new-cluster or --join [default: the first
+    /// --listen]
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
 

@@ -262,8 +262,8 @@ fn lose(fault: Fault) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(500));
         let longest = Duration::from_nanos(load.longest.load(Relaxed));
         println!(
-            "round {round}: host {host}, {fault:?}, {} writes since, longest operation {longest:?}; copies made \
-             again after {copied:?}",
+            "round {round}: host {host}, {fault:?}, {} writes since, longest operation {longest:?}; copies \
+             made again after {copied:?}",
             load.writes.load(Relaxed) - writes
         );
         if load.stop.load(Relaxed) {

@@ -308,8 +308,8 @@ impl<L: Lists> ControlFabric<L> {
         self.membership.is_over()
     }
 
-    /// Records that the cluster has a newer table without this copy. Lists in flight there end soon, as after a
-    /// broken connection: nothing that they do counts any more.
+    /// Records that the cluster has a newer table without this copy. Lists in flight there end soon, as after
+    /// a broken connection: nothing that they do counts any more.
     pub fn drop_copy(&self, copy: u16) {
         self.membership.peers.drop_copy(copy);
     }

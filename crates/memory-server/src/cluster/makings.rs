@@ -4,8 +4,8 @@
 //! books. Hosts move the bytes, and report.
 //!
 //! - [`Planned`](Phase::Planned): the volume is open. Its host copies it while clients change it (J2).
-//! - [`Copied`](Phase::Copied): when all makings are copied, their volumes are closed in a new epoch (J3). The
-//!   hosts wait until the state is [quiet](ClusterState::quiet), and copy again what differs (J4).
+//! - [`Copied`](Phase::Copied): when all makings are copied, their volumes are closed in a new epoch (J3).
+//!   The hosts wait until the state is [quiet](ClusterState::quiet), and copy again what differs (J4).
 //! - [`Settled`](Phase::Settled): the host of the primary sends the copy what its CPU stores.
 //!
 //! When all makings are settled, one more epoch names the copies and opens the volumes (J5).
