@@ -64,6 +64,8 @@ pub mod scaling;
 pub mod sensitivity;
 pub mod simulated;
 pub mod spread;
+#[cfg(test)]
+mod testing;
 mod threads;
 pub mod variant;
 pub mod workload;

@@ -2,7 +2,7 @@
 //! format.
 
 use crate::support::model::{Action, Expect, Keys, Model};
-use crate::support::{Dice, World, WorldOptions, atomicity, spec};
+use crate::support::{Dice, World, WorldOptions, atomicity, runs_in_full, spec};
 use sherman_core::Format;
 use sherman_core::tree::range::Direction;
 use sherman_embedded::EmbeddedEndpoint;
@@ -104,7 +104,7 @@ fn a_tree_that_is_filled_and_emptied_is_one_empty_leaf_again_and_all_other_nodes
             let mut model = Model::new(&world, "t", &spec, keys);
             let mut dice = Dice(7);
             let mut numbers: Vec<u64> = (0..keys.count).collect();
-            for round in 0..3 {
+            for round in 0..if runs_in_full() { 3 } else { 2 } {
                 for &number in &numbers {
                     model.apply(number as usize % 2, &Action::Insert(number, round));
                 }
@@ -141,7 +141,7 @@ fn a_bulk_loaded_tree_of_any_size_empties_to_one_leaf() {
         let keys = Keys::new(usize::from(spec.key_len), 1000, false);
         let mut model = Model::new(&world, "t", &spec, keys);
         let mut dice = Dice(3);
-        for count in 0..150 {
+        for count in (0..150).step_by(if runs_in_full() { 1 } else { 2 }) {
             let mut numbers: Vec<u64> = (0..count).collect();
             let fill = [0.5, 0.8, 1.0][count as usize % 3];
             assert_eq!(model.load(count as usize, &numbers, 1, fill), Ok(count));

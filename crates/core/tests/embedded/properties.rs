@@ -4,7 +4,7 @@
 //! A failing case is shrunk to a short history of a simple shape and printed.
 
 use crate::support::model::{Action, Expect, Keys, Model, load};
-use crate::support::{World, WorldOptions, atomicity, spec};
+use crate::support::{World, WorldOptions, atomicity, runs_in_full, spec};
 use proptest::prelude::*;
 use sherman_core::node::TreeShape;
 use sherman_core::tree::range::Direction;
@@ -142,7 +142,9 @@ impl Model {
     }
 }
 
+/// A plain `cargo test` runs a part of the cases.
 fn config(cases: u32) -> ProptestConfig {
+    let cases = if runs_in_full() { cases } else { cases / 4 };
     ProptestConfig { cases, failure_persistence: None, max_shrink_time: 60_000, ..ProptestConfig::default() }
 }
 

@@ -14,6 +14,12 @@ use sherman_fabric::{Memory, Space};
 use sherman_layout::{FormatOptions, LockOptions};
 use std::sync::Arc;
 
+/// Whether the longest tests run in full, as in `.ci/run`. A plain `cargo test` runs a part of them.
+pub fn runs_in_full() -> bool {
+    let schedules = std::env::var("SHERMAN_SCHEDULES").ok().and_then(|text| text.parse::<u64>().ok());
+    schedules.is_some_and(|schedules| schedules >= 60_000)
+}
+
 pub type EmbeddedWorker = Worker<EmbeddedEndpoint>;
 
 /// The configuration of a world.

@@ -10,6 +10,7 @@
     reason = "real time, and threads that never end, are what this is about"
 )]
 
+use crate::support::runs_in_full;
 use sherman_core::survey::{Surveyed, account, survey};
 use sherman_core::{ComputeOptions, ComputeServer, Error, TreeState, Worker};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric, EmbeddedOptions};
@@ -46,6 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How long a test runs, in seconds, unless `SHERMAN_STRESS_SECONDS` is set.
 fn seconds(unless_known: u64) -> u64 {
+    let unless_known = if runs_in_full() { unless_known } else { unless_known / 2 };
     std::env::var("SHERMAN_STRESS_SECONDS")
         .map_or(unless_known, |text| text.parse().expect("a number of seconds"))
 }

@@ -10,7 +10,7 @@
 //! and prints what it did.
 
 use crate::support::model::{Keys, load};
-use crate::support::{Dice, EmbeddedWorker, World, WorldOptions, atomicity, spec, walk};
+use crate::support::{Dice, EmbeddedWorker, World, WorldOptions, atomicity, runs_in_full, spec, walk};
 use sherman_core::tree::range::{Direction, Scan};
 use sherman_core::tree::remove::Exchange;
 use sherman_core::{ComputeOptions, Error, Format, Techniques, TreeState};
@@ -415,7 +415,7 @@ fn threads_of_several_compute_servers_leave_what_they_say_they_left() {
         ("sorted, FG", spec(Format::Sorted, 16, 20, 256, 256), Techniques::NONE, 4),
         ("sorted-stamped", spec(Format::SortedStamped, 16, 20, 256, 256), Techniques::OURS, 256),
     ];
-    let each = seconds.unwrap_or(6.0) / cases.len() as f64;
+    let each = seconds.unwrap_or(if runs_in_full() { 6.0 } else { 3.0 }) / cases.len() as f64;
     for (name, spec, techniques, lanes) in cases {
         stress(name, &spec, techniques, lanes, (each * 1e9) as u64);
     }

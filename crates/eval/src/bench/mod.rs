@@ -74,6 +74,7 @@ mod tests {
     use super::*;
     use crate::keys::HotKeys;
     use crate::options::{Length, Load};
+    use crate::testing::runs_in_full;
     use crate::variant::Variant;
     use crate::workload::Workload;
     use std::cell::Cell;
@@ -108,12 +109,12 @@ mod tests {
 
     #[test]
     fn every_variant_does_every_workload_and_leaves_a_sound_tree() {
+        let operations = if runs_in_full() { 6_000 } else { 2_000 };
         for variant in Variant::ALL {
             for workload in Workload::ALL {
-                let report =
-                    run(&BenchOptions { variant, workload, length: Length::Operations(6_000), ..small() })
-                        .expect("a run");
-                assert_eq!(report.operations, 6_000, "{variant:?} {workload:?}");
+                let length = Length::Operations(operations);
+                let report = run(&BenchOptions { variant, workload, length, ..small() }).expect("a run");
+                assert_eq!(report.operations, operations, "{variant:?} {workload:?}");
                 let new = report.entries - 5_000;
                 assert!((new > 0) == (workload.new_keys() > 0.0), "{variant:?} {workload:?}: {new} new keys");
             }

@@ -1,5 +1,5 @@
 //! About ninety thousand schedules without deaths, with every history checked. A plain `cargo test` runs a
-//! quarter of them.
+//! sixth of them.
 
 use super::support::runs_in_full;
 use sherman_core::Format;
@@ -59,9 +59,9 @@ fn drawn(format: Format) -> impl Fn() -> Explorer + Sync {
     move || Explorer::new(move |draw| Scenario::drawn(draw, format), Knobs::swarm)
 }
 
-/// Explores `count` schedules, or a quarter of them, and asserts that they are clean.
+/// Explores `count` schedules, or a sixth of them, and asserts that they are clean.
 fn check(what: &str, first: u64, count: u64, make: impl Fn() -> Explorer + Sync) {
-    let count = if runs_in_full() { count } else { count / 4 };
+    let count = if runs_in_full() { count } else { count / 6 };
     assert_clean(&explore(what, first, count, make), count);
 }
 
@@ -80,7 +80,7 @@ fn trees_with_small_caches_are_linearizable_under_the_adversary() {
 /// other formats, and internal nodes hardly ever merge.
 #[test]
 fn line_hashed_trees_are_linearizable_under_the_adversary() {
-    let count = if runs_in_full() { 40_000 } else { 10_000 };
+    let count = if runs_in_full() { 40_000 } else { 7_000 };
     let explored = explore("line-hashed", 4 << 32, count, drawn(Format::LineHashed));
     let Shares { split, merge, shrink, reuse, scan, shared_read, .. } = explored.with;
     let shown = [
