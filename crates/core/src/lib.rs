@@ -48,6 +48,8 @@ mod share;
 pub mod survey;
 mod sync;
 pub mod techniques;
+#[cfg(test)]
+mod testing;
 pub mod tree;
 pub mod worker;
 

@@ -27,14 +27,9 @@ mod window;
 use super::draft::{NodePlace, Upsert};
 use super::hashed::Layout;
 use super::{Draft, Format, Node, Patch, Shape, ShapeError, TreeShape};
+use crate::testing::runs_in_full;
 use sherman_fabric::control::TreeSpec;
 use sherman_fabric::{ComputeId, GlobalAddress};
-
-/// Whether the longest tests run in full, as in `.ci/run`. A plain `cargo test` runs a part of them.
-pub(crate) fn runs_in_full() -> bool {
-    let schedules = std::env::var("SHERMAN_SCHEDULES").ok().and_then(|text| text.parse::<u64>().ok());
-    schedules.is_some_and(|schedules| schedules >= 60_000)
-}
 
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);

@@ -119,7 +119,7 @@ fn no_mixture_of_long_entries_misleads_a_reader() {
             }
         }
     }
-    assert!(accepted > 400 * seeds, "only {accepted}");
+    assert!(accepted > 400 * seeds as usize, "only {accepted}");
 }
 
 #[test]

@@ -114,10 +114,8 @@ impl World {
 
 fn stress(fairness: Fairness) {
     const THREADS: u64 = 6;
-    let rounds = match crate::node::tests::runs_in_full() {
-        _ if cfg!(miri) => 30,
-        full => if full { 20_000 } else { 5_000 },
-    };
+    let full = if crate::testing::runs_in_full() { 20_000 } else { 5_000 };
+    let rounds = if cfg!(miri) { 30 } else { full };
     let world = World {
         tables: [LocalLockTable::new(2, 8), LocalLockTable::new(2, 8)],
         global: AtomicU32::new(0),
