@@ -168,7 +168,8 @@ fn a_billion_keys_take_the_memory_of_those_that_are_touched() {
 
 #[test]
 fn the_paper_s_cache_holds_all_nodes_above_a_billion_keys() {
-    // A plain `cargo test` takes a twentieth of the keys and of the cache. The share of the nodes is the same.
+    // A plain `cargo test` takes a twentieth of the keys and of the cache.
+    // The share of the nodes is the same.
     let part = if crate::testing::runs_in_full() { 1 } else { 20 };
     let billion = TreeJob {
         keys: 1_000_000_000 / part,
