@@ -1,7 +1,8 @@
 //! Measures a lookup in the index cache: nanoseconds for the whole path from the root word to the leaf's
 //! address.
 //!
-//! `cargo run --release -p sherman-core --example cache_cost [leaves] [children per node] [rounds] [servers]`
+//! `cargo run --release -p sherman-core -F measure --example cache_cost [leaves] [children
+//! per node] [rounds] [servers]`
 //!
 //! The tree is the index of about 32 keys per leaf, with random 8-byte keys. Every internal node has a copy
 //! in the cache. The keys come in random order. Each lookup waits for the one before, as a real operation

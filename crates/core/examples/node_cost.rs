@@ -1,7 +1,7 @@
 //! Measures the node codecs: nanoseconds per operation on a full leaf of 8-byte keys and values, for each
 //! format.
 //!
-//! `cargo run --release -p sherman-core --example node_cost [leaf bytes]`
+//! `cargo run --release -p sherman-core -F measure --example node_cost [leaf bytes]`
 //!
 //! Each figure is the fastest of many short rounds over leaves that stay in the cache, with keys in a
 //! scrambled order. So it shows the cost of the codec, without the cost of memory or of other load on the

@@ -1,4 +1,5 @@
-//! Measures the cost of verbs in process: `cargo run --release -p sherman-embedded --example copy`.
+//! Measures the cost of verbs in process:
+//! `cargo run --release -p sherman-embedded -F measure --example copy`.
 //!
 //! Prints nanoseconds per operation, the best of several windows, because the machine may have other work.
 //! The first row is `memcpy` of as many private bytes, for comparison. "Hot" touches the same bytes over and

@@ -2,7 +2,7 @@
 //! under its lane within the window of a READ. The second is what the window costs a READ.
 //!
 //! ```sh
-//! cargo run --release -p sherman-embedded --example read_window
+//! cargo run --release -p sherman-embedded -F measure --example read_window
 //! ```
 
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedOptions, READ_WINDOW};

@@ -1,5 +1,5 @@
-//! Measures the cost of round trips on memory that is in no cache: `cargo run --release -p sherman-embedded
-//! --example round_trips`.
+//! Measures the cost of round trips on memory that is in no cache:
+//! `cargo run --release -p sherman-embedded -F measure --example round_trips`.
 //!
 //! Each list is filled, executed with [`execute`] and awaited under [`block_on`], as an operation of a
 //! blocking client does. "Hot" uses the same nodes over and over. "Cold" uses random nodes out of a region of

@@ -11,8 +11,9 @@
 //!   vector move accesses every 8-byte word once and as a whole. The architecture guarantees this for
 //!   naturally aligned quadwords.
 //!
-//! Measured by `cargo run --release -p sherman-embedded --example copy` on two 2.8 GHz Ice Lake cores that
-//! had other work too; nanoseconds, best of 400 short windows. "Random" is out of 256 MiB. Trust the ratios.
+//! Measured by `cargo run --release -p sherman-embedded -F measure --example copy` on two 2.8 GHz Ice Lake
+//! cores that had other work too; nanoseconds, best of 400 short windows. "Random" is out of 256 MiB. Trust
+//! the ratios.
 //!
 //! | | hot | random |
 //! |---|---|---|

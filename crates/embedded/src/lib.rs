@@ -47,8 +47,8 @@
 //! MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p sherman-embedded --tests
 //! ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address \
 //!     cargo +nightly test -p sherman-embedded --tests --target x86_64-unknown-linux-gnu
-//! cargo run --release -p sherman-embedded --example copy           # what verbs cost
-//! cargo run --release -p sherman-embedded --example round_trips    # round trips, on cold memory too
+//! cargo run --release -p sherman-embedded -F measure --example copy         # what verbs cost
+//! cargo run --release -p sherman-embedded -F measure --example round_trips  # the same, on cold memory too
 //! ```
 
 mod calls;

@@ -1,7 +1,7 @@
 //! Measures the hit ratio of the index cache against its size bound, uniform and zipf 0.99. Exits with 1 if a
 //! cache with room for all internal nodes answers less than 99.9 % of lookups.
 //!
-//! `cargo run --release -p sherman-eval --example cache_curve -- --keys 10M`
+//! `cargo run --release -p sherman-eval -F measure --example cache_curve -- --keys 10M`
 #![allow(unreachable_pub, reason = "an example exports nothing")]
 
 mod support;

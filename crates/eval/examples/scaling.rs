@@ -1,6 +1,6 @@
 //! Measures the cost of a lookup in a small and a large tree, and the far-memory bytes per entry by format.
 //!
-//! `cargo run --release -p sherman-eval --example scaling`
+//! `cargo run --release -p sherman-eval -F measure --example scaling`
 #![allow(unreachable_pub, reason = "an example exports nothing")]
 
 mod support;

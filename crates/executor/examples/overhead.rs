@@ -4,8 +4,8 @@
 //! - for spawning and joining a task;
 //! - for `block_on` around a future that is ready at once.
 //!
-//! Run with `cargo run --release -p sherman-executor --example overhead`. Each figure is the best of seven
-//! windows.
+//! Run with `cargo run --release -p sherman-executor -F measure --example overhead`. Each figure is the
+//! best of seven windows.
 
 use sherman_executor::{Driver, LocalExecutor, Timers, block_on};
 use std::cell::{Cell, RefCell};

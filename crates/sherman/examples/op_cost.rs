@@ -1,7 +1,7 @@
 //! Executes one kind of operation again and again, for a profiler that counts instructions:
 //!
 //! ```text
-//! cargo build --release -p sherman-tree --example op_cost
+//! cargo build --release -p sherman-tree -F measure --example op_cost
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='op_cost::work*' \
 //!     target/release/examples/op_cost update ours 20000 4000
 //! ```

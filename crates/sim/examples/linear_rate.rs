@@ -1,6 +1,6 @@
 //! Measures how many histories per second the linearizability checker decides, on one core.
 //!
-//! `cargo run --release -p sherman-sim --example linear_rate`
+//! `cargo run --release -p sherman-sim -F measure --example linear_rate`
 //!
 //! The histories are those of an atomic map under a random schedule, with three clients and eighteen
 //! operations. The first rows are histories like those of the simulator. Each other row varies one parameter.

@@ -1,6 +1,6 @@
 //! Measures the speed of the simulator: events and schedules per second of CPU time on one core.
 //!
-//! `cargo run --release -p sherman-sim --example sim_rate`
+//! `cargo run --release -p sherman-sim -F measure --example sim_rate`
 
 use sherman_fabric::{Counters, Endpoint, Fabric, Space, execute};
 use sherman_sim::{Knobs, Pct, Random, Scheduler, Sim, SimConfig};

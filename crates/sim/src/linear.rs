@@ -16,8 +16,8 @@
 //!
 //! `search` describes the search, `violation` the reports, and `range` the answers that scans may give.
 //!
-//! Measured by `cargo run --release -p sherman-sim --example linear_rate` on one core of a 2.8 GHz Xeon, with
-//! histories of an atomic map:
+//! Measured by `cargo run --release -p sherman-sim -F measure --example linear_rate` on one core of a
+//! 2.8 GHz Xeon, with histories of an atomic map:
 //!
 //! | history | histories/s | operations/s |
 //! |---|---|---|

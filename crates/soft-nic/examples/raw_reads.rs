@@ -1,6 +1,6 @@
 //! Measures the cost of a READ over loopback, beside a bare loop that moves the same bytes.
 //!
-//! `cargo run --release -p sherman-soft-nic --example raw_reads [tcp|unix]`
+//! `cargo run --release -p sherman-soft-nic -F measure --example raw_reads [tcp|unix]`
 //!
 //! The client is a blocking socket that keeps a number of READs of 1 KiB in flight and reads whatever
 //! arrives. The server is either the soft NIC, or a thread that answers each 32 bytes with the same 1040

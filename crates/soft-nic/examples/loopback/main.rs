@@ -1,4 +1,5 @@
-//! Measures the soft NIC's cost on this host: `cargo run --release -p sherman-soft-nic --example loopback --
+//! Measures the soft NIC's cost on this host:
+//! `cargo run --release -p sherman-soft-nic -F measure --example loopback --
 //! [--json] [--windows 5] [--only "tcp READ"]`.
 //!
 //! One memory server with one shard runs in threads of this process. One client thread uses it over TCP and
