@@ -249,6 +249,10 @@ fn published_packages_depend_on_published_ones() {
         if text.contains("publish = false") {
             complaints.push(format!("{package} says that it is not published"));
         }
+        // With a version it would have to be in the registry before it can be packaged.
+        if text.contains(&format!("\n{package} = {{ workspace")) {
+            complaints.push(format!("{package} depends on itself by version: write path = \".\""));
+        }
         let missing = depends.iter().filter(|depends| !published.contains(depends.as_str()));
         complaints.extend(missing.map(|depends| format!("{package} depends on {depends}, which is missing")));
     }
