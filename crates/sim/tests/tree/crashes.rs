@@ -1,5 +1,5 @@
 //! Schedules in which compute servers die, sleep, lose connections, are recovered and join again, with every
-//! history checked. There are 20,000 of them, or as many as `SHERMAN_SCHEDULES` says: 300,000 in `.ci/run`.
+//! history checked. There are 10,000 of them, or as many as `SHERMAN_SCHEDULES` says: 300,000 in `.ci/run`.
 
 use super::adversary::{assert_clean_with, explore};
 use super::support::schedules;

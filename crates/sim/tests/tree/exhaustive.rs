@@ -155,6 +155,10 @@ fn the_papers_format_is_fooled_in_some_interleaving_and_in_none_where_verbs_are_
     let Outcome { report, violation } = every_interleaving(Format::TwoLevel, &loaded, &steps, false);
     println!("two-level, READs tear: {report:?}");
     println!("{}", violation.expect("the paper's versions accept a torn node"));
+    // A plain `cargo test` leaves out the longer half.
+    if !support::runs_in_full() {
+        return;
+    }
     let Outcome { report, violation } = every_interleaving(Format::TwoLevel, &loaded, &steps, true);
     println!("two-level, verbs atomic as a whole: {report:?}");
     assert_eq!(violation, None);
