@@ -17,6 +17,7 @@ pub mod costs;
 pub mod ledger;
 pub mod model;
 pub mod one_key;
+mod preempted;
 pub mod ranges;
 pub mod stress;
 

@@ -5,6 +5,7 @@
 //! operation that ended before another began comes first. Gets show values of the chain, at legal places too.
 //! Operations in that order are linearizable.
 
+use super::preempted::{Gap, Gaps, Preempted};
 use super::{Failure, fail};
 use sherman::{Cluster, Session, Tree};
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct OneKey {
     pub median: Duration,
     /// The longest duration of any operation.
     pub longest: Duration,
+    /// The same without the time for which the operating system kept threads waiting for a processor.
+    pub longest_wait: Duration,
     /// How many operations ended during the longest one. Many: others overtook it. Few: all of them waited,
     /// for a thread that the operating system had stopped.
     pub during_longest: u64,
@@ -43,6 +46,29 @@ struct Acknowledged {
     found: u64,
     wrote: Option<u64>,
 }
+
+/// The operations of one task, in pieces that never move. Growing one vector of all would copy it: while a
+/// thread copies the results of its tasks, every operation waits.
+#[derive(Debug, Default)]
+struct Log(Vec<Vec<Acknowledged>>);
+
+impl Log {
+    const PIECE: usize = 1024;
+
+    fn push(&mut self, one: Acknowledged) {
+        match self.0.last_mut() {
+            Some(piece) if piece.len() < Self::PIECE => piece.push(one),
+            _ => {
+                let mut piece = Vec::with_capacity(Self::PIECE);
+                piece.push(one);
+                self.0.push(piece);
+            }
+        }
+    }
+}
+
+/// The operations of a thread, and when it waited for a processor.
+type Ran = (Vec<Acknowledged>, Vec<Gap>);
 
 /// Runs `computes` compute servers of `threads` threads each, with `tasks` tasks on each thread. All use one
 /// key of the tree `name`, which must be new, for the given time.
@@ -61,7 +87,7 @@ pub fn one_key(
     let tree: Tree<u64, u64> = tree;
     tree.client()?.insert(KEY, FIRST)?;
     let began = Instant::now();
-    let outcomes: Vec<Result<Vec<Acknowledged>, Failure>> = std::thread::scope(|scope| {
+    let outcomes: Vec<Result<Ran, Failure>> = std::thread::scope(|scope| {
         let spawn = |number: u64| {
             let world = &worlds[(number % computes) as usize];
             scope.spawn(move || run(&world.tree(name)?.session()?, number * tasks, tasks, began, time))
@@ -70,10 +96,13 @@ pub fn one_key(
         let joined = running.into_iter().map(|thread| thread.join());
         joined.map(|outcome| outcome.unwrap_or_else(|_| fail("a thread panicked".to_owned()))).collect()
     });
-    let mut all = Vec::new();
+    let (mut all, mut gaps) = (Vec::new(), Vec::new());
     for outcome in outcomes {
-        all.extend(outcome?);
+        let (done, waited) = outcome?;
+        all.extend(done);
+        gaps.extend(waited);
     }
+    let gaps = Gaps::new(gaps);
     let last = tree.client()?.get(KEY)?;
     verify(&all, last)?;
     let mut times: Vec<u64> = all.iter().map(|one| one.ended - one.began).collect();
@@ -82,12 +111,14 @@ pub fn one_key(
     let during = |slow: &Acknowledged| {
         all.iter().filter(|one| (slow.began..slow.ended).contains(&one.ended)).count() as u64
     };
+    let wait = |one: &Acknowledged| (one.ended - one.began).saturating_sub(gaps.within(one.began, one.ended));
     let updates = all.iter().filter(|one| one.wrote.is_some()).count() as u64;
     Ok(OneKey {
         updates,
         gets: all.len() as u64 - updates,
         median: Duration::from_nanos(times.get(times.len() / 2).copied().unwrap_or(0)),
         longest: Duration::from_nanos(times.last().copied().unwrap_or(0)),
+        longest_wait: Duration::from_nanos(all.iter().map(wait).max().unwrap_or(0)),
         during_longest: slowest.map_or(0, during),
     })
 }
@@ -99,13 +130,14 @@ fn run(
     tasks: u64,
     start: Instant,
     time: Duration,
-) -> Result<Vec<Acknowledged>, Failure> {
+) -> Result<Ran, Failure> {
+    let mut preempted = Preempted::new(start);
     let mut running: Vec<Pin<Box<_>>> =
         (first..first + tasks).map(|number| Box::pin(task(session, number, start, time))).collect();
-    // Not joined before the last task ends: copying millions of results would delay the operations of the
-    // others, and count as their time.
+    // Not joined before the last task ends, for the same reason.
     let mut all = Vec::new();
     session.run(std::future::poll_fn(|cx| {
+        preempted.look();
         let mut failure = None;
         running.retain_mut(|task| match task.as_mut().poll(cx) {
             Poll::Pending => true,
@@ -124,7 +156,8 @@ fn run(
             None => Poll::Pending,
         }
     }))?;
-    Ok(all.into_iter().flatten().collect())
+    let pieces = all.into_iter().flat_map(|log: Log| log.0);
+    Ok((pieces.flatten().collect(), preempted.into_gaps()))
 }
 
 async fn task(
@@ -132,9 +165,9 @@ async fn task(
     number: u64,
     start: Instant,
     time: Duration,
-) -> Result<Vec<Acknowledged>, Failure> {
+) -> Result<Log, Failure> {
     let nanos = || start.elapsed().as_nanos() as u64;
-    let mut all = Vec::new();
+    let mut all = Log::default();
     for count in 1.. {
         let began = nanos();
         if began >= time.as_nanos() as u64 {

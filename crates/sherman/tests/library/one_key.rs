@@ -1,8 +1,9 @@
 //! Two compute servers that use one key: each with 64 threads, or with one thread that has 64 tasks.
 //!
 //! A plain run takes a second for each case. With `SHERMAN_ONE_KEY_SECS` it takes as many seconds as that
-//! says. The runs with tasks then also check that no operation takes longer than 100 times the median. With
-//! more threads than cores, the operating system decides how long an operation takes.
+//! says. The runs with tasks then also check that no operation waits longer than 100 times the median, without
+//! the time for which the operating system kept threads waiting for a processor. With more threads than
+//! processors, that is almost all of the time.
 
 use super::network::{Servers, Transport};
 use sherman::Cluster;
@@ -12,7 +13,7 @@ use std::time::Duration;
 const COMPUTES: u64 = 2;
 /// Threads of each compute server, and tasks of each thread.
 const CASES: [(u64, u64); 2] = [(64, 1), (1, 64)];
-/// The longest that an operation may take, in medians.
+/// The longest that an operation may wait, in medians.
 const MOST_MEDIANS: u32 = 100;
 
 fn check(what: &str, open: &(dyn Fn() -> Result<Cluster, Failure> + Sync)) -> Result<(), Failure> {
@@ -23,7 +24,7 @@ fn check(what: &str, open: &(dyn Fn() -> Result<Cluster, Failure> + Sync)) -> Re
         println!("{what}, 2 x {threads} threads of {tasks} tasks: {done:?}");
         assert!(done.updates > 100 && done.gets > 30, "{what}: {done:?}");
         if asked.is_some() && threads == 1 {
-            assert!(done.longest <= MOST_MEDIANS * done.median, "{what}: {done:?}");
+            assert!(done.longest_wait <= MOST_MEDIANS * done.median, "{what}: {done:?}");
         }
     }
     Ok(())
