@@ -1,9 +1,9 @@
 //! Two compute servers that use one key: each with 64 threads, or with one thread that has 64 tasks.
 //!
 //! A plain run takes a second for each case. With `SHERMAN_ONE_KEY_SECS` it takes as many seconds as that
-//! says. The runs with tasks then also check that no operation waits longer than 100 times the median, without
-//! the time for which the operating system kept threads waiting for a processor. With more threads than
-//! processors, that is almost all of the time.
+//! says. The runs with tasks then also check that no operation waits longer than 100 times the median. They
+//! do not count the time for which the operating system kept threads waiting for a processor. With more
+//! threads than processors, that is almost all of the time.
 
 use super::network::{Servers, Transport};
 use sherman::Cluster;
