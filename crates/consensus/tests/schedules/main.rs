@@ -1,6 +1,6 @@
 //! The control group under a seeded scheduler: crashes that lose what was not synced, networks that lose,
 //! repeat, delay and reorder, cuts in both and in one direction, clocks that drift, changes of the members
-//! and of the leader. 20,000 schedules, or as many as `SHERMAN_CONSENSUS_SCHEDULES` says.
+//! and of the leader. 10,000 schedules, or as many as `SHERMAN_CONSENSUS_SCHEDULES` says.
 //!
 //! `SHERMAN_CONSENSUS_SEED=N` runs one schedule and prints what happens in it.
 
@@ -49,7 +49,7 @@ fn groups_keep_every_promise_in_every_schedule() {
         result.expect("no violation");
         return;
     }
-    let schedules = number("SHERMAN_CONSENSUS_SCHEDULES").unwrap_or(20_000);
+    let schedules = number("SHERMAN_CONSENSUS_SCHEDULES").unwrap_or(10_000);
     let next = AtomicU64::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let results: Vec<_> = std::thread::scope(|scope| {
