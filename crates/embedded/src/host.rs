@@ -61,6 +61,7 @@ mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use crate::mirror::{ranges, tables};
 pub use crate::server::Made;
 pub use error::HostError;
 pub use session::{Gate, Session, Turn};

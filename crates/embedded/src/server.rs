@@ -28,7 +28,7 @@ pub(crate) enum Asker<'m> {
 type OnReaped = Box<dyn Fn(ComputeId) + Send + Sync>;
 
 /// A memory server.
-pub(crate) struct Server {
+pub struct Server {
     memory: Region,
     control_memory: ControlMemory,
     control: Mutex<MemoryServer>,

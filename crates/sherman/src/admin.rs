@@ -102,7 +102,7 @@ impl Admin {
     /// Otherwise the reason why server 0 is not reachable.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let options = match url::parse(url)? {
-            Place::Embedded(_) => {
+            Place::Embedded(_) | Place::Replicated(_) => {
                 let reason = "an embedded cluster is private to its process; name the memory servers of \
                               another cluster, as in \"tcp://10.0.0.1:7000\" or \"unix:/run/sherman/0.sock\"";
                 return Err(OpenError::BadUrl { url: url.to_owned(), reason: reason.to_owned() });

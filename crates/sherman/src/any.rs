@@ -7,7 +7,8 @@ use crate::error::OpenError;
 use crate::url;
 #[cfg(target_os = "linux")]
 use sherman_control::{CopyPlan, JoinError, JoinOptions};
-use sherman_core::Error;
+use sherman_core::{ComputeServer, Error};
+use sherman_embedded::replicated::{CopiesEndpoint, ReplicatedCluster, ReplicatedFabric};
 use sherman_embedded::{EmbeddedCluster, EmbeddedEndpoint, EmbeddedFabric};
 use sherman_executor::{Driver, Unpark};
 use sherman_fabric::{
@@ -15,7 +16,8 @@ use sherman_fabric::{
     Tally, Ticket, WorkList,
 };
 #[cfg(target_os = "linux")]
-use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
+use sherman_replica::LaneTable;
+use sherman_replica::{ReplicatedEndpoint, VolumeTable};
 #[cfg(target_os = "linux")]
 use sherman_shm::{ShmEndpoint, ShmFabric};
 use sherman_soft_nic::{SoftNicEndpoint, SoftNicFabric};
@@ -38,6 +40,8 @@ const JOIN_PAUSE: Duration = Duration::from_millis(50);
 pub enum AnyFabric {
     /// Memory servers in this process.
     Embedded(EmbeddedFabric),
+    /// Hosts in this process, which keep volumes in two copies.
+    Replicated(ReplicatedFabric),
     /// Memory servers in other processes, and the options to join them again under another identity.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicFabric, Box<JoinOptions>),
@@ -66,6 +70,10 @@ impl AnyFabric {
             Place::Embedded(options) => {
                 let cluster = EmbeddedCluster::new(options)?;
                 Ok(Self::Embedded(cluster.join().map_err(Error::from)?))
+            }
+            Place::Replicated(options) => {
+                let cluster = ReplicatedCluster::new(options)?;
+                Ok(Self::Replicated(cluster.join().map_err(Error::from)?))
             }
             #[cfg(target_os = "linux")]
             Place::SoftNic(options) => Self::join_soft_nic(options, true),
@@ -121,9 +129,23 @@ impl AnyFabric {
     /// The table of volumes that this identity uses; `None` without replication.
     pub(crate) fn table(&self) -> Option<&Arc<VolumeTable>> {
         match self {
+            Self::Replicated(fabric) => Some(fabric.table()),
             #[cfg(target_os = "linux")]
             Self::Hosts(_, table, _) => Some(table),
             _ => None,
+        }
+    }
+
+    /// Ends the identity of `compute` as soon as its cluster has a newer table (E1). Other clusters tell the
+    /// keeper when it renews the lease.
+    pub(crate) fn end_with_epoch(&self, compute: &Arc<ComputeServer>) {
+        if let Self::Replicated(fabric) = self {
+            let (client, compute) = (fabric.client(), Arc::downgrade(compute));
+            fabric.on_epoch_end(move || {
+                if let Some(compute) = compute.upgrade() {
+                    compute.note_failure(&FabricError::EpochEnded { client });
+                }
+            });
         }
     }
 
@@ -131,6 +153,7 @@ impl AnyFabric {
     pub fn join_again(&self) -> Result<Self, OpenError> {
         match self {
             Self::Embedded(fabric) => Ok(Self::Embedded(fabric.cluster().join().map_err(Error::from)?)),
+            Self::Replicated(fabric) => Ok(Self::Replicated(fabric.cluster().join().map_err(Error::from)?)),
             #[cfg(target_os = "linux")]
             Self::SoftNic(_, options) => Self::join_soft_nic(options.clone(), false),
             #[cfg(target_os = "linux")]
@@ -183,7 +206,7 @@ impl AnyFabric {
     /// Marks the identity as ended. Endpoints dropped from now on do not wait for their lists in flight.
     pub(crate) fn end(&self) {
         match self {
-            Self::Embedded(_) => {}
+            Self::Embedded(_) | Self::Replicated(_) => {}
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) | Self::Hosts(fabric, ..) => fabric.end(),
             #[cfg(target_os = "linux")]
@@ -197,6 +220,7 @@ impl AnyFabric {
     pub fn endpoint(&self) -> Result<AnyEndpoint, FabricError> {
         match self {
             Self::Embedded(fabric) => Ok(AnyEndpoint::Embedded(fabric.endpoint())),
+            Self::Replicated(fabric) => Ok(AnyEndpoint::Replicated(Box::new(fabric.endpoint()?))),
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) => Ok(AnyEndpoint::SoftNic(fabric.endpoint()?)),
             #[cfg(target_os = "linux")]
@@ -217,6 +241,7 @@ impl AnyFabric {
     pub(crate) fn abandon(&self) {
         match self {
             Self::Embedded(fabric) => fabric.halt(0),
+            Self::Replicated(fabric) => fabric.halt(0),
             #[cfg(target_os = "linux")]
             Self::SoftNic(fabric, _) | Self::Hosts(fabric, ..) => fabric.abandon(),
             #[cfg(target_os = "linux")]
@@ -243,6 +268,8 @@ fn same_cluster(ours: u64, theirs: u64, options: &JoinOptions) -> Result<(), Ope
 pub enum AnyEndpoint {
     /// An endpoint to memory servers in this process.
     Embedded(EmbeddedEndpoint),
+    /// An endpoint to volumes that hosts in this process keep in two copies.
+    Replicated(Box<ReplicatedEndpoint<CopiesEndpoint>>),
     /// An endpoint to memory servers in other processes.
     #[cfg(target_os = "linux")]
     SoftNic(SoftNicEndpoint),
@@ -269,6 +296,7 @@ macro_rules! each {
     ($self:ident, $endpoint:ident => $call:expr) => {
         match $self {
             AnyEndpoint::Embedded($endpoint) => $call,
+            AnyEndpoint::Replicated($endpoint) => $call,
             #[cfg(target_os = "linux")]
             AnyEndpoint::SoftNic($endpoint) => $call,
             #[cfg(target_os = "linux")]

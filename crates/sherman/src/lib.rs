@@ -137,6 +137,7 @@ mod handle;
 mod hosts;
 mod identity;
 mod keeper;
+mod local_hosts;
 mod many;
 mod members;
 mod mend;
@@ -171,6 +172,7 @@ pub use event::Event;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
 pub use hosts::{HostStatus, Hosts, VolumeStatus};
+pub use local_hosts::LocalHosts;
 pub use members::Member;
 pub use operations::Started;
 #[doc(hidden)]
