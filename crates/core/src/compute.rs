@@ -156,9 +156,16 @@ impl ComputeServer {
         self.active.load(Ordering::Acquire)
     }
 
-    /// The incarnation of its id, once it is active.
+    /// The incarnation of its id, once it is active or [noted](Self::note_incarnation).
     pub fn incarnation(&self) -> Option<u32> {
-        self.is_active().then(|| self.incarnation.load(Ordering::Relaxed))
+        let known = self.incarnation.load(Ordering::Relaxed);
+        (self.is_active() || known != 0).then_some(known)
+    }
+
+    /// Notes the incarnation of its id, which the backend knows from the join. Then a successor ends this
+    /// identity also if it was never active. Where volumes have copies, nobody waits for its lease (E6).
+    pub fn note_incarnation(&self, incarnation: u32) {
+        self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
     /// Whether this identity has ended: fenced, disconnected, or wedged. Open the cluster again for a new

@@ -9,19 +9,17 @@ use crate::address::parse_address;
 use crate::alive::Directory;
 use crate::copier::{Copier, Plan, Task};
 use crate::end::{End, Ended};
+use crate::memory::{CopyMaker, PrivateMemory};
 use crate::mirror::MirrorLink;
 use crate::plane::{Identity, Plane};
 use sherman_control::plane::Mirror;
 use sherman_control::{Address, Secret};
-use sherman_embedded::Atomicity;
-use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
-use sherman_embedded::memory::Region;
 use sherman_fabric::Role;
 use sherman_fabric::group::HostInfo;
 use sherman_memory_server::cluster::{ClusterSettings, Making};
 use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
-use sherman_soft_nic::server::ServerHandle;
+use sherman_soft_nic::server::{ServedMemory, ServerHandle};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -74,26 +72,12 @@ impl Orders {
     }
 }
 
-/// Makes the memory of a copy.
-pub(crate) fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, String> {
-    let sizes = (usize::try_from(settings.volume_bytes), usize::try_from(settings.on_chip_bytes));
-    let region = match sizes {
-        (Ok(bytes), Ok(on_chip)) => Region::new(bytes, on_chip, Atomicity::Line, CopyPath::fastest()),
-        _ => None,
-    };
-    let region = region.ok_or_else(|| {
-        format!("the system does not provide {} bytes of memory, in whole lines", settings.volume_bytes)
-    })?;
-    let format = settings.volume_format(cluster, volume);
-    Host::format_volume(region, &format, cluster).map_err(|error| error.to_string())
-}
-
 /// What this host's server does with copies.
 pub(crate) trait Installer {
     /// Serves a copy from now on.
-    fn install(&self, copy: u16, host: Arc<Host>);
+    fn install(&self, copy: u16, memory: ServedMemory);
     /// Takes the bytes of a copy that is being made.
-    fn install_filling(&self, copy: u16, host: Arc<Host>);
+    fn install_filling(&self, copy: u16, memory: ServedMemory);
     /// Serves it no more.
     fn remove(&self, copy: u16);
     /// Sends the stores of its CPU there, if it is a primary whose volume has other copies.
@@ -101,12 +85,12 @@ pub(crate) trait Installer {
 }
 
 impl Installer for ServerHandle {
-    fn install(&self, copy: u16, host: Arc<Host>) {
-        self.install_copy(copy, host);
+    fn install(&self, copy: u16, memory: ServedMemory) {
+        self.install_copy(copy, memory);
     }
 
-    fn install_filling(&self, copy: u16, host: Arc<Host>) {
-        Self::install_filling(self, copy, host);
+    fn install_filling(&self, copy: u16, memory: ServedMemory) {
+        Self::install_filling(self, copy, memory);
     }
 
     fn remove(&self, copy: u16) {
@@ -123,8 +107,14 @@ impl Installer for ServerHandle {
 struct Installed {
     /// `None` while it is being made.
     role: Option<Role>,
-    host: Arc<Host>,
+    memory: ServedMemory,
     mirror: Option<Arc<MirrorLink>>,
+}
+
+impl Installed {
+    fn host(&self) -> &Arc<Host> {
+        &self.memory.host
+    }
 }
 
 impl Order {
@@ -161,6 +151,7 @@ pub(crate) struct Copies<I> {
     plane: Arc<Plane>,
     server: I,
     links: Links,
+    maker: Arc<dyn CopyMaker>,
     installed: BTreeMap<u16, Installed>,
     /// The threads that make copies of primaries here, by the number of the new copy.
     copiers: BTreeMap<u16, Copier>,
@@ -175,7 +166,13 @@ impl<I: Installer> Copies<I> {
         links: Links,
     ) -> Self {
         let (installed, copiers) = (BTreeMap::new(), BTreeMap::new());
-        Self { own, settings, plane, server, links, installed, copiers }
+        let maker = Arc::new(PrivateMemory);
+        Self { own, settings, plane, server, links, maker, installed, copiers }
+    }
+
+    /// Lets `maker` make the memory of copies.
+    pub(crate) fn with_maker(self, maker: Arc<dyn CopyMaker>) -> Self {
+        Self { maker, ..self }
     }
 
     /// Carries out every table that comes.
@@ -246,19 +243,19 @@ impl<I: Installer> Copies<I> {
             Some(installed) if installed.role == Some(role) => {}
             Some(installed) => {
                 if installed.role.is_none() {
-                    self.server.install(copy, Arc::clone(&installed.host));
+                    self.server.install(copy, installed.memory.clone());
                     tracing::info!(volume, copy, role = ?role, "a copy is complete");
                 }
                 if role == Role::Primary {
-                    installed.host.promote().map_err(|error| error.to_string())?;
+                    installed.host().promote().map_err(|error| error.to_string())?;
                     tracing::info!(volume, copy, "promoted a copy");
                 }
                 installed.role = Some(role);
             }
             None => {
-                let host = Arc::new(make(&self.settings, self.own.cluster, volume)?);
-                self.server.install(copy, Arc::clone(&host));
-                self.installed.insert(copy, Installed { role: Some(role), host, mirror: None });
+                let memory = self.maker.make(&self.settings, self.own.cluster, volume)?;
+                self.server.install(copy, memory.clone());
+                self.installed.insert(copy, Installed { role: Some(role), memory, mirror: None });
                 tracing::info!(volume, copy, role = ?role, "made a copy");
             }
         }
@@ -272,11 +269,10 @@ impl<I: Installer> Copies<I> {
         if self.installed.contains_key(&copy) {
             return;
         }
-        match make(&self.settings, self.own.cluster, volume) {
-            Ok(host) => {
-                let host = Arc::new(host);
-                self.server.install_filling(copy, Arc::clone(&host));
-                self.installed.insert(copy, Installed { role: None, host, mirror: None });
+        match self.maker.make(&self.settings, self.own.cluster, volume) {
+            Ok(memory) => {
+                self.server.install_filling(copy, memory.clone());
+                self.installed.insert(copy, Installed { role: None, memory, mirror: None });
                 tracing::info!(volume, copy, "made room for a copy");
             }
             Err(what) => tracing::error!(volume, copy, "cannot make room for a copy: {what}"),
@@ -305,7 +301,7 @@ impl<I: Installer> Copies<I> {
             }
             let Some(address) = order.address(copy) else { continue };
             let Links { secret, patience, directory } = self.links.clone();
-            let (own, primary) = (self.own, Arc::clone(&installed.host));
+            let (own, primary) = (self.own, Arc::clone(installed.host()));
             let plan = Plan { own, secret, patience, directory, volume, copy, address, primary };
             match Copier::start(plan, task) {
                 Ok(copier) => drop(self.copiers.insert(copy, copier)),
@@ -318,6 +314,7 @@ impl<I: Installer> Copies<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::make;
     use sherman_control::plane::ControlPlane;
     use sherman_fabric::{Memory, Space};
     use sherman_layout::{FormatOptions, LockOptions};
@@ -363,7 +360,7 @@ mod tests {
     struct Served(Mutex<BTreeMap<u16, Arc<Host>>>, Mutex<Vec<u16>>);
 
     impl Installer for &Served {
-        fn install(&self, copy: u16, host: Arc<Host>) {
+        fn install(&self, copy: u16, ServedMemory { host, .. }: ServedMemory) {
             let before = self.0.lock().unwrap().insert(copy, Arc::clone(&host));
             let mut filling = self.1.lock().unwrap();
             let filled = filling.contains(&copy);
@@ -371,7 +368,7 @@ mod tests {
             filling.retain(|other| *other != copy);
         }
 
-        fn install_filling(&self, copy: u16, host: Arc<Host>) {
+        fn install_filling(&self, copy: u16, ServedMemory { host, .. }: ServedMemory) {
             assert!(self.0.lock().unwrap().insert(copy, host).is_none(), "copy {copy} is installed twice");
             self.1.lock().unwrap().push(copy);
         }

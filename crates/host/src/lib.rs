@@ -32,6 +32,7 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | [`memory`] | [`CopyMaker`]: where the memory of copies comes from |
 //! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `end` | how a host ends |
@@ -70,6 +71,7 @@ mod end;
 pub mod error;
 mod join;
 mod machine;
+pub mod memory;
 mod mirror;
 pub mod options;
 mod peers;
@@ -80,8 +82,9 @@ pub use address::parse_address;
 pub use end::Ended;
 pub use error::HostError;
 pub use machine::Machine;
+pub use memory::{CopyMaker, PrivateMemory};
 pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;
 pub use running::{HostHandle, RunningHost};
 pub use sherman_memory_server::cluster::ClusterSettings;
-pub use sherman_soft_nic::server::{Limits, Listen};
+pub use sherman_soft_nic::server::{Limits, Listen, ServedMemory};

@@ -125,7 +125,8 @@ impl RunningHost {
             Arc::clone(&plane),
             host.handle.server.clone(),
             Links { secret: options.secret.clone(), patience, directory: Arc::clone(&directory) },
-        );
+        )
+        .with_maker(Arc::clone(&options.maker));
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
         let alive = Alive {

@@ -201,8 +201,14 @@ impl EmbeddedBuilder {
             return Err("volumes=0 is not possible; there must be at least one".to_owned());
         }
         let on_chip_bytes = options.on_chip_bytes / WORD * WORD;
-        let mut settings =
-            ClusterSettings { replicas, volumes, hosts, volume_bytes: 0, on_chip_bytes, format: options.format };
+        let mut settings = ClusterSettings {
+            replicas,
+            volumes,
+            hosts,
+            volume_bytes: 0,
+            on_chip_bytes,
+            format: options.format,
+        };
         let share = host_bytes / u64::from(settings.copies_per_host().max(1));
         settings.volume_bytes = volume_memory.unwrap_or(share) / LINE * LINE;
         Ok(ReplicatedOptions { settings, host_bytes, atomicity })

@@ -7,14 +7,18 @@ use crate::serve::config::{Bytes, ServeSettings, Time};
 use crate::serve::log::LogLevel;
 use crate::serve::options::{Listen, ServeOptions, check_lease};
 use crate::serve::start::address;
+use crate::serve::verbs::Nic;
 use serde_json::json;
 use sherman_control::Address;
 use sherman_control::auth::Secret;
 use sherman_host::{ClusterSettings, Ended, HostCluster, HostError, HostOptions, RunningHost, parse_address};
+use sherman_host::{CopyMaker, PrivateMemory, ServedMemory};
 use sherman_layout::FormatOptions;
 use sherman_metrics::{MetricsListener, server_text};
+use sherman_shm::{ShmOptions, ShmPath};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -57,7 +61,53 @@ pub struct HostServeOptions {
     pub log: LogLevel,
 }
 
+/// Copies that clients reach through a NIC.
+#[derive(Debug)]
+struct NicCopies(Nic);
+
+impl CopyMaker for NicCopies {
+    fn make(&self, settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<ServedMemory, String> {
+        let ServedMemory { host, .. } = PrivateMemory.make(settings, cluster, volume)?;
+        let path = self.0.serve(Arc::clone(&host)).map_err(|error| error.to_string())?;
+        Ok(ServedMemory { host, path: Some(path) })
+    }
+}
+
+/// Copies whose memory clients on this machine map.
+#[derive(Debug)]
+struct SharedCopies {
+    /// How long a client may be stopped in the middle of a change before fences of it are refused. Another
+    /// host waits for such a fence, but not for as long as a host may be silent.
+    patience: Duration,
+}
+
+impl CopyMaker for SharedCopies {
+    fn make(&self, settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<ServedMemory, String> {
+        let (memory_bytes, on_chip_bytes) = (settings.volume_bytes, settings.on_chip_bytes);
+        let patience = self.patience;
+        let options = ShmOptions { memory_bytes, on_chip_bytes, patience, ..ShmOptions::default() };
+        let format = settings.volume_format(cluster, volume);
+        let made = ShmPath::format_volume(&options, &format, cluster);
+        let (host, path) = made.map_err(|error| error.to_string())?;
+        Ok(ServedMemory { host, path: Some(path) })
+    }
+}
+
 impl HostServeOptions {
+    /// The NIC through which clients reach the memory.
+    fn nic(&self) -> Result<Option<Nic>, Failure> {
+        let mut listen = self.listen.iter();
+        listen
+            .find_map(|listen| if let Listen::Verbs(verbs) = listen { Some(verbs) } else { None })
+            .map(Nic::open)
+            .transpose()
+    }
+
+    /// Whether clients map the memory.
+    fn shares_memory(&self) -> bool {
+        self.listen.iter().any(|listen| matches!(listen, Listen::Shm(_)))
+    }
+
     /// Checks the settings. Returns the options of a host, or `None` if they are those of a plain server.
     pub fn new(settings: &ServeSettings) -> Result<Option<Self>, Failure> {
         let cluster = match (settings.new_cluster, &settings.join) {
@@ -151,14 +201,13 @@ fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
     refuse(&given, "a host of a replicated cluster does not have it: the cluster numbers its hosts itself")?;
     let given = [("file", settings.file.is_some())];
     refuse(&given, "the memory of a host cannot lie in a file: the other copies keep its data")?;
-    let socket = |listen: &&Listen| matches!(listen, Listen::Tcp { .. } | Listen::Unix(_));
-    match settings.listen.iter().find(|listen| !socket(listen)) {
-        Some(other) => {
-            let reason = format!("{other}: a host of a replicated cluster listens on tcp:// and unix: alone");
-            Err(Failure::option("listen", reason))
-        }
-        None => Ok(()),
+    let shares = |listen: &Listen| matches!(listen, Listen::Shm(_));
+    let first = settings.listen.first().is_some_and(shares);
+    if settings.listen.iter().any(shares) && !first && settings.advertise.is_none() {
+        let reason = "give the address shm: first: it is the one at which clients look for shared memory";
+        return Err(Failure::option("listen", reason));
     }
+    Ok(())
 }
 
 /// Refuses options that are fixed when a cluster is made.
@@ -220,10 +269,10 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
 /// The hosts that a URL names.
 fn seeds(url: &str) -> Result<Vec<Address>, String> {
     let bad = || "write the addresses of hosts, as in tcp://a:7000,b:7000 or unix:/path".to_owned();
-    let (scheme, list) = match url.strip_prefix("tcp://") {
-        Some(list) => ("tcp://", list),
-        None => ("unix:", url.strip_prefix("unix:").ok_or_else(bad)?),
-    };
+    // Hosts reach each other through the sockets, also where their clients map the memory.
+    let schemes = [("tcp://", "tcp://"), ("unix:", "unix:"), ("shm:", "unix:"), ("verbs://", "tcp://")];
+    let known = schemes.into_iter().find_map(|(given, scheme)| Some((scheme, url.strip_prefix(given)?)));
+    let (scheme, list) = known.ok_or_else(bad)?;
     if list.contains('?') {
         return Err("write parameters as options, as in --secret-file".to_owned());
     }
@@ -264,8 +313,15 @@ pub fn serve(
 fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
     let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
+    let nic = options.nic()?;
     let cluster = match &options.cluster {
-        Cluster::New(settings) => HostCluster::New(*settings),
+        Cluster::New(settings) => {
+            let mut settings = *settings;
+            if let Some(nic) = &nic {
+                settings.format.locks.width = nic.lane_width(settings.on_chip_bytes);
+            }
+            HostCluster::New(settings)
+        }
         Cluster::Join(seeds) => HostCluster::Join { seeds: seeds.clone(), cluster: 0 },
     };
     let listen = options.listen.iter().map(address).collect();
@@ -273,6 +329,14 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     host.advertise = options.advertise.clone();
     (host.secret, host.insecure) = (secret, options.insecure);
     (host.shards, host.detect) = (options.threads, options.detect);
+    if options.shares_memory() {
+        let ShmOptions { patience, .. } = ShmOptions::default();
+        let patience = options.detect.map_or(patience, |detect| patience.min(detect / 4));
+        host.maker = Arc::new(SharedCopies { patience });
+    }
+    if let Some(nic) = nic {
+        host.maker = Arc::new(NicCopies(nic));
+    }
     RunningHost::start(host).map_err(|error| match error {
         HostError::Unspecified { .. } => Failure::option("advertise", error),
         HostError::Serve(error) => Failure::Runtime(format!("--listen: {error}")),
@@ -289,7 +353,12 @@ fn announcement(
     metrics: Option<SocketAddr>,
     as_json: bool,
 ) -> String {
-    let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();
+    let shown = |(asked, got): (&Listen, &sherman_host::Listen)| match asked {
+        Listen::Shm(_) => asked.to_string(),
+        Listen::Verbs(_) => got.to_string().replacen("tcp://", "verbs://", 1),
+        _ => got.to_string(),
+    };
+    let addresses: Vec<String> = options.listen.iter().zip(host.addresses()).map(shown).collect();
     let (number, cluster, memory) = (host.number(), format!("{:016x}", host.cluster()), options.memory);
     if as_json {
         let pid = std::process::id();
@@ -356,6 +425,11 @@ mod tests {
         let unix = ServeSettings { join: Some("unix:/a,/b".to_owned()), ..join() };
         let Cluster::Join(seeds) = host(&unix).cluster else { panic!("a cluster to join") };
         assert_eq!(seeds, ["/a", "/b"].map(|path| Address::Unix(path.into())));
+        let shm = ServeSettings { join: Some("shm:/a".to_owned()), ..join() };
+        let Cluster::Join(seeds) = host(&shm).cluster else { panic!("a cluster to join") };
+        assert_eq!(seeds, [Address::Unix("/a".into())]);
+        let listen = vec![Listen::Shm("/x".into()), Listen::Unix("/y".into())];
+        assert!(host(&ServeSettings { listen, ..join() }).shares_memory() && !host(&join()).shares_memory());
     }
 
     #[test]
@@ -367,13 +441,15 @@ mod tests {
     #[test]
     fn what_does_not_fit_a_host_is_refused_by_its_option() {
         let plain = || ServeSettings { new_cluster: false, ..new() };
-        let shm = vec![Listen::Shm("/x".into())];
+        let verbs: Listen = "verbs://127.0.0.1:7000".parse().expect("an address");
+        let late = vec![Listen::Unix("/y".into()), Listen::Shm("/x".into())];
         for (settings, option) in [
             (ServeSettings { join: Some("tcp://a:1".into()), ..new() }, "join"),
             (ServeSettings { id: Some(0), ..new() }, "id"),
             (ServeSettings { servers: Some(1), ..join() }, "servers"),
             (ServeSettings { file: Some("f".into()), ..new() }, "file"),
-            (ServeSettings { listen: shm, ..new() }, "listen"),
+            (ServeSettings { listen: vec![verbs, Listen::Unix("/y".into())], ..new() }, "listen"),
+            (ServeSettings { listen: late, ..new() }, "listen"),
             (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
             (ServeSettings { memory: None, ..join() }, "memory"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),

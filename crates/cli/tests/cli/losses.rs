@@ -6,10 +6,12 @@
 //!
 //! A plain run loses few hosts. `SHERMAN_LOSSES` gives the number of rounds, for a soak.
 
-use crate::common::servers::Server;
+use crate::common::fresh_path;
+use crate::common::servers::{Server, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use sherman::{Admin, Cluster, ClusterOptions, Error};
 use sherman_conformance::trees::Failure;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,27 +31,58 @@ const LONGEST: Duration = Duration::from_secs(3);
 
 /// Hosts as processes.
 struct Hosts {
+    transport: Transport,
     running: Vec<Option<Server>>,
     addresses: Vec<String>,
+    /// For sockets.
+    directory: PathBuf,
+    /// How many hosts there ever were.
+    started: u32,
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.running.clear();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 impl Hosts {
-    fn start() -> Self {
+    fn start(transport: Transport) -> Self {
+        let directory = fresh_path("hosts");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (running, addresses) = (Vec::new(), Vec::new());
+        let mut hosts = Self { transport, running, addresses, directory, started: 0 };
         let size = HOSTS.to_string();
         let first = ["--new-cluster", "--replicas", "2", "--hosts", &size, "--lease", "1s"];
-        let first = Self::launch(&first, "tcp://127.0.0.1:0");
-        let mut addresses = vec![first.address.clone()];
-        let mut running = vec![Some(first)];
+        let first = hosts.launch(&first);
+        hosts.addresses.push(first.address.clone());
+        hosts.running.push(Some(first));
         for _ in 1..HOSTS {
-            let next = Self::join(&addresses, "tcp://127.0.0.1:0");
-            addresses.push(next.address.clone());
-            running.push(Some(next));
+            let next = hosts.join(&hosts.addresses.clone());
+            hosts.addresses.push(next.address.clone());
+            hosts.running.push(Some(next));
         }
-        Self { running, addresses }
+        hosts
     }
 
-    fn launch(how: &[&str], listen: &str) -> Server {
-        let always = ["--listen", listen, "--memory", "256MiB", "--log", "warn"];
+    /// A place to listen where no host was before.
+    fn place(&mut self) -> String {
+        self.started += 1;
+        let socket = self.directory.join(format!("{}.sock", self.started));
+        match self.transport {
+            Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Transport::Shm => format!("shm:{}", socket.display()),
+            other => panic!("hosts do not listen on {other:?} here"),
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.transport == Transport::Shm { "shm:" } else { "tcp://" }
+    }
+
+    fn launch(&mut self, how: &[&str]) -> Server {
+        let always = ["--listen", &self.place(), "--memory", "256MiB", "--log", "warn"];
         let args: Vec<String> = how.iter().chain(&always).map(ToString::to_string).collect();
         let stderr = match std::env::var_os("SHERMAN_LOSSES_LOG") {
             Some(_) => std::process::Stdio::inherit(),
@@ -58,13 +91,13 @@ impl Hosts {
         Server::start_telling(args, stderr)
     }
 
-    fn join(known: &[String], listen: &str) -> Server {
-        let seeds = format!("tcp://{}", known.join(","));
-        Self::launch(&["--join", &seeds], listen)
+    fn join(&mut self, known: &[String]) -> Server {
+        let seeds = format!("{}{}", self.scheme(), known.join(","));
+        self.launch(&["--join", &seeds])
     }
 
     fn url(&self) -> String {
-        format!("tcp://{}", self.addresses.join(","))
+        format!("{}{}", self.scheme(), self.addresses.join(","))
     }
 
     fn strike(&mut self, host: usize, fault: Fault) {
@@ -93,7 +126,7 @@ impl Hosts {
         self.running[host] = None;
         let others: Vec<String> =
             self.running.iter().flatten().map(|server| server.address.clone()).collect();
-        let server = Self::join(&others, "tcp://127.0.0.1:0");
+        let server = self.join(&others);
         self.addresses[host].clone_from(&server.address);
         self.running[host] = Some(server);
         let admin = Admin::open(&self.url())?;
@@ -208,17 +241,23 @@ fn rounds() -> u64 {
 
 #[test]
 fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Kill)
+    lose(Transport::Tcp, Fault::Kill)
+}
+
+/// Clients have mapped the memory of the hosts. It stays mapped, and answers, after the death of its host.
+#[test]
+fn hosts_whose_memory_is_mapped_are_killed_and_no_acknowledged_change_is_lost() -> Result<(), Failure> {
+    lose(Transport::Shm, Fault::Kill)
 }
 
 #[test]
 fn hosts_that_are_paused_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Pause)
+    lose(Transport::Tcp, Fault::Pause)
 }
 
-fn lose(fault: Fault) -> Result<(), Failure> {
+fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     let _alone = crate::common::alone();
-    let mut hosts = Hosts::start();
+    let mut hosts = Hosts::start(transport);
     let url = hosts.url();
     let options = || ClusterOptions::new().timeout(Duration::from_secs(20));
     let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();

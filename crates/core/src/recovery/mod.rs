@@ -283,7 +283,7 @@ impl<E: Endpoint> Worker<E> {
         doubts: &[Arc<Doubt>],
     ) -> Result<Vec<Arc<Doubt>>, Error> {
         let (client, nothing) = (former.client(), Vec::new());
-        // An identity that was never active left nothing.
+        // An identity that was never active left nothing. Without replication nobody waits for its end.
         let Some(incarnation) = former.incarnation() else { return Ok(nothing) };
         let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(nothing) };
         let verdict = self.op().call(Peer::Control, calls::Succeed { client, incarnation }).await?;

@@ -6,7 +6,7 @@ use crate::calls::Call;
 use crate::endpoint::InlineEndpoint;
 use crate::gate::{Flag, Member};
 use crate::membership::Seat;
-use crate::server::{Asker, Server};
+use crate::server::Server;
 use sherman_fabric::group::Admission;
 use sherman_fabric::{Caps, ComputeId, Fabric, FabricError, Peer, Request, Response, Role, Space};
 use sherman_memory_server::cluster::Command;
@@ -209,6 +209,11 @@ impl ReplicatedFabric {
     /// Its identity.
     pub fn client(&self) -> ComputeId {
         self.membership.client()
+    }
+
+    /// How often its id was issued.
+    pub fn incarnation(&self) -> u32 {
+        self.membership.incarnation
     }
 
     /// The table of volumes that this identity uses until it ends (rule E).

@@ -171,10 +171,7 @@ impl ReplicatedCluster {
     }
 
     /// Lets the control state execute a command.
-    fn command(
-        self: &Arc<Self>,
-        command: impl FnOnce(u64) -> Command,
-    ) -> Result<Response, FabricError> {
+    fn command(self: &Arc<Self>, command: impl FnOnce(u64) -> Command) -> Result<Response, FabricError> {
         // Under the lock, so that time does not run backwards.
         self.locked(|state| state.apply(&command(self.now())))
     }

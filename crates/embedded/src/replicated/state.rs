@@ -268,9 +268,8 @@ impl State {
 
     fn drop_unnamed(&mut self) {
         let (table, makings) = (&self.table, self.control.makings());
-        let wanted = |copy: &u16| {
-            table.of_copy(*copy).is_some() || makings.iter().any(|making| making.copy == *copy)
-        };
+        let wanted =
+            |copy: &u16| table.of_copy(*copy).is_some() || makings.iter().any(|making| making.copy == *copy);
         self.copies.retain(|copy, _| wanted(copy));
     }
 
@@ -309,7 +308,7 @@ impl State {
             for other in &others {
                 other.server.make_stores((epoch, number), &stores, || ())?;
             }
-            Ok(response)
+            Ok::<_, FabricError>(response)
         })??;
         Ok(match *request {
             Request::Fence { client } => match self.fence(client, volume) {
