@@ -134,6 +134,12 @@ impl Host {
         self.server.promote()
     }
 
+    /// Makes a primary another copy of its volume, which takes the stores of the new primary's CPU. Nobody may
+    /// use it as the primary any more.
+    pub fn demote(&self) {
+        self.server.demote();
+    }
+
     /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.
     pub fn open(region: Region) -> Result<Self, OpenError> {
         Ok(Self::new(Server::open(region, None)?))

@@ -113,6 +113,13 @@ impl Server {
         })
     }
 
+    /// Makes a primary another copy of its volume: from now on it takes the stores of another CPU. Its tables
+    /// are out of date from then on.
+    pub(crate) fn demote(&self) {
+        let _control = self.control();
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((0, 0));
+    }
+
     /// Opens memory that was formatted before.
     pub(crate) fn open(mut memory: Region, control: Option<ControlMemory>) -> Result<Self, OpenError> {
         let empty = OpenError::Truncated { space: Space::Host, found: 0, expected: 8 };

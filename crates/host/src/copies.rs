@@ -7,7 +7,7 @@
 
 use crate::address::parse_address;
 use crate::alive::Directory;
-use crate::copier::{Copier, Plan, Task};
+use crate::copier::{Copier, Plan, Task, Workshop};
 use crate::end::{End, Ended};
 use crate::memory::{CopyMaker, PrivateMemory};
 use crate::mirror::MirrorLink;
@@ -141,6 +141,7 @@ pub(crate) struct Links {
     /// How long an answer may take.
     pub(crate) patience: Duration,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) workshop: Arc<Workshop>,
 }
 
 /// The copies on this host.
@@ -215,7 +216,11 @@ impl<I: Installer> Copies<I> {
 
     /// Lets a primary send the stores of its CPU to the other copies of its volume (T5).
     fn aim(&mut self, copy: u16, role: Role, targets: Vec<(u16, Address)>, epoch: u64) -> Result<(), String> {
-        let Some(installed) = self.installed.get_mut(&copy).filter(|_| role == Role::Primary) else {
+        if role != Role::Primary {
+            self.stop_mirror(copy);
+            return Ok(());
+        }
+        let Some(installed) = self.installed.get_mut(&copy) else {
             return Ok(());
         };
         if targets.is_empty() {
@@ -237,6 +242,14 @@ impl<I: Installer> Copies<I> {
         Ok(())
     }
 
+    /// A copy that is no primary any more sends nothing.
+    fn stop_mirror(&mut self, copy: u16) {
+        let mirror = self.installed.get_mut(&copy).and_then(|installed| installed.mirror.take());
+        if mirror.is_some() {
+            self.server.mirror(copy, None);
+        }
+    }
+
     /// Makes a copy what the table says.
     fn prepare(&mut self, volume: u16, copy: u16, role: Role) -> Result<(), String> {
         match self.installed.get_mut(&copy) {
@@ -245,6 +258,10 @@ impl<I: Installer> Copies<I> {
                 if installed.role.is_none() {
                     self.server.install(copy, installed.memory.clone());
                     tracing::info!(volume, copy, role = ?role, "a copy is complete");
+                }
+                if installed.role == Some(Role::Primary) {
+                    installed.host().demote();
+                    tracing::info!(volume, copy, "a primary is the backup now");
                 }
                 if role == Role::Primary {
                     installed.host().promote().map_err(|error| error.to_string())?;
@@ -290,7 +307,7 @@ impl<I: Installer> Copies<I> {
                 dropped => drop(dropped),
             }
         }
-        for Making { volume, copy, phase } in order.makings.iter().copied() {
+        for Making { volume, copy, phase, .. } in order.makings.iter().copied() {
             let primary = order.table.volume(volume).and_then(|entry| entry.primary);
             let Some(installed) = primary.and_then(|primary| self.installed.get(&primary)) else { continue };
             let link = installed.mirror.clone();
@@ -300,9 +317,9 @@ impl<I: Installer> Copies<I> {
                 continue;
             }
             let Some(address) = order.address(copy) else { continue };
-            let Links { secret, patience, directory } = self.links.clone();
+            let Links { secret, patience, directory, workshop } = self.links.clone();
             let (own, primary) = (self.own, Arc::clone(installed.host()));
-            let plan = Plan { own, secret, patience, directory, volume, copy, address, primary };
+            let plan = Plan { own, secret, patience, directory, workshop, volume, copy, address, primary };
             match Copier::start(plan, task) {
                 Ok(copier) => drop(self.copiers.insert(copy, copier)),
                 Err(error) => tracing::error!(volume, copy, "cannot make a copy: {error}"),
@@ -316,6 +333,7 @@ mod tests {
     use super::*;
     use crate::memory::make;
     use sherman_control::plane::ControlPlane;
+    use sherman_embedded::host::Made;
     use sherman_fabric::{Memory, Space};
     use sherman_layout::{FormatOptions, LockOptions};
     use sherman_memory_server::cluster::Phase;
@@ -325,7 +343,12 @@ mod tests {
     const OWN: Identity = Identity { cluster: CLUSTER, host: 1, incarnation: 2 };
 
     fn links() -> Links {
-        Links { secret: None, patience: Duration::from_millis(100), directory: Arc::default() }
+        Links {
+            secret: None,
+            patience: Duration::from_millis(100),
+            directory: Arc::default(),
+            workshop: Arc::default(),
+        }
     }
 
     fn order(volumes: u16) -> Order {
@@ -395,6 +418,12 @@ mod tests {
         order_of(VolumeTable::new(epoch, sites, entries.map(entry).to_vec()).unwrap())
     }
 
+    fn host(number: u16) -> HostInfo {
+        let address = format!("unix:/nowhere/{number}");
+        let (up, voter, leaving) = (true, true, false);
+        HostInfo { number, incarnation: 1, node: 1, address, up, voter, memory_bytes: 1, leaving }
+    }
+
     fn bytes(host: &Host) -> Vec<u8> {
         let mut bytes = vec![0; host.memory().size(Space::Host) as usize];
         host.memory().load(Space::Host, 0, &mut bytes);
@@ -425,7 +454,7 @@ mod tests {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
         let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links());
-        let making = Making { volume: 0, copy: 2, phase: Phase::Planned };
+        let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: None };
         let open = table(1, [(Some(0), None), (Some(1), None)]);
         copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
         assert_eq!((plane.epoch(), &served.1.lock().unwrap()[..]), (1, &[2][..]));
@@ -435,7 +464,7 @@ mod tests {
         assert!(served.1.lock().unwrap().is_empty());
         assert!(Arc::ptr_eq(&filled, &served.0.lock().unwrap()[&2]) && bytes(&filled)[32 << 10] == 5);
         // A copy that is wanted no more goes with its memory.
-        let making = Making { volume: 1, copy: 3, phase: Phase::Planned };
+        let making = Making { volume: 1, copy: 3, phase: Phase::Planned, replaces: None };
         let open = table(3, [(Some(0), Some(2)), (Some(1), None)]);
         copies.carry_out(&Order { makings: vec![making], ..open.clone() }).unwrap();
         assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [2, 3]);
@@ -444,12 +473,31 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_takes_the_place_of_a_primary_is_promoted_and_a_swap_exchanges_the_parts() {
+        let (served, (plane, _inputs)) = (Served::default(), Plane::new());
+        let mut copies = Copies::new(OWN, settings(), Arc::new(plane), &served, links());
+        let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: Some(0) };
+        let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
+        copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
+        let moved = Arc::clone(&served.0.lock().unwrap()[&2]);
+        let backup = Arc::clone(&served.0.lock().unwrap()[&3]);
+        let takes =
+            |host: &Host, epoch| matches!(host.make_stores((epoch, 1), &[], || ()), Ok(Made::Now(())));
+        assert!(takes(&moved, 1) && takes(&backup, 1));
+        let swapped = table(2, [(Some(2), None), (Some(3), Some(1))]);
+        copies.carry_out(&Order { hosts: vec![host(0), host(1)], ..swapped }).unwrap();
+        assert!(served.1.lock().unwrap().is_empty(), "the copy is complete");
+        assert!(!takes(&moved, 2) && !takes(&backup, 2), "a primary takes no stores");
+        assert!(copies.installed[&3].mirror.is_some() && copies.installed[&2].mirror.is_none());
+        copies.carry_out(&table(3, [(Some(2), None), (Some(1), Some(3))])).unwrap();
+        assert!(takes(&backup, 3) && !takes(&moved, 3));
+        assert!(copies.installed[&3].mirror.is_none());
+        assert!(Arc::ptr_eq(&backup, &served.0.lock().unwrap()[&3]), "nothing was copied");
+    }
+
+    #[test]
     fn a_copy_gets_the_stores_of_the_cpu_while_the_state_is_quiet() {
-        let host = |number| {
-            let address = format!("unix:/nowhere/{number}");
-            HostInfo { number, incarnation: 1, node: 1, address, up: true, voter: true, memory_bytes: 1 }
-        };
-        let makings = vec![Making { volume: 0, copy: 2, phase: Phase::Copied }];
+        let makings = vec![Making { volume: 0, copy: 2, phase: Phase::Copied, replaces: None }];
         let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
         let order = Order { makings, hosts: vec![host(0), host(1)], ..open };
         let targets = |quiet, volume| {

@@ -398,9 +398,8 @@ impl Cluster {
                     match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Stats, &counters).await
                     {
                         Ok(stats) => Some(stats),
-                        Err(
-                            FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. },
-                        ) => None,
+                        Err(FabricError::Refused(Refusal::BadRequest { .. })) => None,
+                        Err(error) if error.lost().is_some() => None,
                         Err(error) => return Err(error.into()),
                     },
                 );
@@ -419,7 +418,7 @@ impl Cluster {
                     match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Usage, &counters).await
                     {
                         Ok(found) => ServerUsage::from(found),
-                        Err(FabricError::ServerLost { .. }) => ServerUsage::default(),
+                        Err(error) if error.lost().is_some() => ServerUsage::default(),
                         Err(error) => return Err(error.into()),
                     },
                 );

@@ -191,7 +191,9 @@ pub use sherman_core::{
     Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk,
 };
 pub use sherman_embedded::{Atomicity, EmbeddedError};
+pub use sherman_fabric::control::Spreading;
 pub use sherman_fabric::control::{ComputeId, Standing, TreeInfo, TreeSpec};
+pub use sherman_fabric::group::{CopyMaking, CopyProgress, CopyWork};
 pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 pub use sherman_fabric::{GlobalAddress, Refusal, Space, Verdict};
 pub use sherman_fabric::{TreeTypes, TypeName};

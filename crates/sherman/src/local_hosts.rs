@@ -74,7 +74,7 @@ impl LocalHosts {
     /// # Errors
     /// None, as long as this program does not overwrite the memory of the servers.
     pub fn status(&self) -> Result<Hosts, OpenError> {
-        Hosts::new(self.cluster.info())
+        Hosts::try_from(self.cluster.info())
     }
 
     /// Whether all data has two copies and can be used.

@@ -4,11 +4,13 @@ use super::watch;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::serve::config::{Bytes, ServeSettings, Time};
+use crate::serve::group_text::group_text;
 use crate::serve::log::LogLevel;
 use crate::serve::options::{Listen, ServeOptions, check_lease};
 use crate::serve::start::address;
 use crate::serve::verbs::Nic;
 use serde_json::json;
+use sherman::Hosts;
 use sherman_control::Address;
 use sherman_control::auth::Secret;
 use sherman_host::{ClusterSettings, Ended, HostCluster, HostError, HostOptions, RunningHost, parse_address};
@@ -24,6 +26,11 @@ use std::time::Duration;
 
 /// The shortest silence after which a host is declared lost.
 const SHORTEST_DETECT: Duration = Duration::from_millis(50);
+/// How many volumes a cluster has by default. One, two, three, four or six hosts share them evenly. More would
+/// cost clients more: see `docs/DEVIATIONS.md`.
+const USUAL_VOLUMES: u16 = 12;
+/// By default a volume has room for so many chunks.
+const LEAST_CHUNKS: u64 = 8;
 /// Memory is divided into parts of whole pages.
 const PAGE: u64 = 4096;
 
@@ -239,19 +246,17 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
         let most = sherman_host::MOST_HOSTS;
         return Err(Failure::option("hosts", format!("write a number from --replicas to {most}")));
     }
-    let volumes = settings.volumes.unwrap_or(hosts);
-    if volumes == 0 {
+    if settings.volumes == Some(0) {
         return Err(Failure::option("volumes", "there must be at least one"));
     }
     let FormatOptions { memory_id, server, servers, .. } = FormatOptions::default();
     let format = FormatOptions { memory_id, server, servers, ..plain.format() };
+    let on_chip_bytes = plain.on_chip;
     let mut cluster =
-        ClusterSettings { replicas, volumes, hosts, volume_bytes: 0, on_chip_bytes: plain.on_chip, format };
+        ClusterSettings { replicas, volumes: hosts, hosts, volume_bytes: 0, on_chip_bytes, format };
+    cluster.volumes = settings.volumes.unwrap_or_else(|| usual_volumes(cluster, settings, plain.memory));
     let copies = u64::from(cluster.copies_per_host()).max(1);
-    cluster.volume_bytes = match settings.volume_memory {
-        Some(Bytes(bytes)) => bytes,
-        None => plain.memory / copies / PAGE * PAGE,
-    };
+    cluster.volume_bytes = memory_of_volume(&cluster, settings, plain.memory);
     let Bytes(needed) = Bytes(cluster.bytes_per_host());
     if needed > plain.memory {
         let reason = format!(
@@ -264,6 +269,26 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
     let planned = cluster.volume_format(1, 0).plan(cluster.volume_bytes, cluster.on_chip_bytes);
     let option = if settings.volume_memory.is_some() { "volume-memory" } else { "memory" };
     planned.map(|_| cluster).map_err(|error| Failure::option(option, format!("a volume: {error}")))
+}
+
+/// The memory of each volume, if a host has this memory.
+fn memory_of_volume(cluster: &ClusterSettings, settings: &ServeSettings, memory: u64) -> u64 {
+    let copies = u64::from(cluster.copies_per_host()).max(1);
+    settings.volume_memory.map_or(memory / copies / PAGE * PAGE, |Bytes(bytes)| bytes)
+}
+
+/// How many volumes a cluster has by default: [`USUAL_VOLUMES`] or the next multiple of the hosts, but no more
+/// than have room for some chunks each.
+fn usual_volumes(cluster: ClusterSettings, settings: &ServeSettings, memory: u64) -> u16 {
+    let hosts = cluster.hosts;
+    let fits = |each: &u16| {
+        let cluster = ClusterSettings { volumes: each * hosts, ..cluster };
+        let bytes = memory_of_volume(&cluster, settings, memory);
+        bytes >= LEAST_CHUNKS * cluster.format.chunk_bytes
+            && bytes.saturating_mul(u64::from(cluster.copies_per_host())) <= memory
+    };
+    let most = USUAL_VOLUMES.div_ceil(hosts);
+    (1..=most).rev().find(fits).unwrap_or(1) * hosts
 }
 
 /// The hosts that a URL names.
@@ -289,7 +314,13 @@ pub fn serve(
     let host = start(options)?;
     let handle = host.handle();
     let stats = handle.clone();
-    let listen = |address| MetricsListener::start(address, move || server_text(&stats.stats()));
+    let number = host.number();
+    let all = move || {
+        let hosts = stats.info().and_then(|info| Hosts::try_from(info).ok());
+        let of_group = hosts.map(|hosts| group_text(&hosts, number));
+        server_text(&stats.stats()) + &of_group.unwrap_or_default()
+    };
+    let listen = |address| MetricsListener::start(address, all);
     let metrics = options.metrics.map(listen).transpose();
     let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
     watch(
@@ -304,7 +335,7 @@ pub fn serve(
     host.stop();
     drop(metrics);
     match host.join() {
-        Ok(Ended::Stopped) => Ok(()),
+        Ok(Ended::Stopped | Ended::Left { .. }) => Ok(()),
         Ok(why) => Err(Failure::Runtime(why.to_string())),
         Err(error) => Err(Failure::Runtime(error.to_string())),
     }
@@ -407,8 +438,9 @@ mod tests {
     #[test]
     fn a_new_cluster_has_two_copies_on_two_hosts_that_fill_their_memory() {
         let Cluster::New(settings) = host(&new()).cluster else { panic!("a new cluster") };
-        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 2));
-        assert_eq!((settings.volume_bytes, settings.on_chip_bytes), (512 << 20, 256 << 10));
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 12));
+        assert!(settings.volume_bytes <= (1 << 30) / 12 && settings.volume_bytes > (1 << 30) / 12 - PAGE);
+        assert_eq!(settings.on_chip_bytes, 256 << 10);
         let three = ServeSettings { hosts: Some(3), volumes: Some(4), ..new() };
         let Cluster::New(settings) = host(&three).cluster else { panic!("a new cluster") };
         assert_eq!((settings.hosts, settings.volumes, settings.copies_per_host()), (3, 4, 4));
@@ -416,6 +448,21 @@ mod tests {
         let small = ServeSettings { volume_memory: Some(Bytes(64 << 20)), ..new() };
         let Cluster::New(settings) = host(&small).cluster else { panic!("a new cluster") };
         assert_eq!(settings.volume_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn hosts_share_the_usual_volumes_evenly_and_small_ones_have_fewer() {
+        let volumes = |hosts, memory| {
+            let settings = ServeSettings { hosts: Some(hosts), memory: Some(Bytes(memory)), ..new() };
+            let settings = ServeSettings { replicas: Some(1), ..settings };
+            let Cluster::New(settings) = host(&settings).cluster else { panic!("a new cluster") };
+            assert!(settings.volumes.is_multiple_of(hosts) && settings.bytes_per_host() <= memory);
+            settings.volumes
+        };
+        let large: Vec<u16> = (1..=7).map(|hosts| volumes(hosts, 64 << 30)).collect();
+        assert_eq!(large, [12, 12, 12, 12, 15, 12, 14]);
+        assert_eq!([1, 2, 3].map(|hosts| volumes(hosts, 256 << 20)), [4, 8, 12]);
+        assert_eq!([1, 2, 3].map(|hosts| volumes(hosts, 64 << 20)), [1, 2, 3]);
     }
 
     #[test]

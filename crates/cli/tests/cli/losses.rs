@@ -23,7 +23,7 @@ const COMPUTES: u64 = 2;
 const WRITERS: u64 = 2;
 /// Keys of one writer.
 const KEYS: u64 = 500;
-const TREE: &str = "counters";
+pub(crate) const TREE: &str = "counters";
 /// How long a host is stopped.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The longest that an operation may take, with a lease of one second.
@@ -155,26 +155,46 @@ enum Fault {
 
 /// One key: what its writer has begun, what was acknowledged, and what readers have seen.
 #[derive(Default)]
-struct Counter {
+pub(crate) struct Counter {
     begun: AtomicU64,
     acknowledged: AtomicU64,
     seen: AtomicU64,
 }
 
+/// What writers and readers do, and what they found.
 #[derive(Default)]
-struct Load {
-    counters: Vec<Counter>,
-    stop: AtomicBool,
-    writes: AtomicU64,
-    reads: AtomicU64,
-    unknown: AtomicU64,
+pub(crate) struct Load {
+    pub(crate) counters: Vec<Counter>,
+    pub(crate) stop: AtomicBool,
+    pub(crate) writes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) unknown: AtomicU64,
     /// The longest operation, in nanoseconds.
-    longest: AtomicU64,
-    failures: Mutex<Vec<String>>,
+    pub(crate) longest: AtomicU64,
+    pub(crate) failures: Mutex<Vec<String>>,
+    /// The pause of each thread between two operations.
+    pub(crate) pace: Option<Duration>,
 }
 
 impl Load {
-    fn fail(&self, what: String) {
+    /// A load of these many writers, without any key yet.
+    pub(crate) fn of(writers: u64, pace: Option<Duration>) -> Self {
+        let counters = (0..writers * KEYS).map(|_| Counter::default()).collect();
+        Self { counters, pace, ..Self::default() }
+    }
+
+    /// Everything that went wrong.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn rest(&self) {
+        if let Some(pace) = self.pace {
+            std::thread::sleep(pace);
+        }
+    }
+
+    pub(crate) fn fail(&self, what: String) {
         self.stop.store(true, SeqCst);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
@@ -186,7 +206,7 @@ impl Load {
         done
     }
 
-    fn write(&self, cluster: &Cluster, writer: u64) -> Result<(), Error> {
+    pub(crate) fn write(&self, cluster: &Cluster, writer: u64) -> Result<(), Error> {
         let client = cluster.tree::<u64, u64>(TREE)?.client()?;
         let mut random = fastrand::Rng::with_seed(writer);
         while !self.stop.load(Relaxed) {
@@ -203,23 +223,29 @@ impl Load {
                 Err(error) => return Err(error),
             }
             self.writes.fetch_add(1, Relaxed);
+            self.rest();
         }
         Ok(())
     }
 
-    fn read(&self, cluster: &Cluster, seed: u64) -> Result<(), Error> {
+    pub(crate) fn read(&self, cluster: &Cluster, seed: u64) -> Result<(), Error> {
         let client = cluster.tree::<u64, u64>(TREE)?.client()?;
         let mut random = fastrand::Rng::with_seed(!seed);
         while !self.stop.load(Relaxed) {
             let key = random.u64(..self.counters.len() as u64);
             self.judge(key, || client.get(key))?;
             self.reads.fetch_add(1, Relaxed);
+            self.rest();
         }
         Ok(())
     }
 
     /// Reads a key and judges its value.
-    fn judge(&self, key: u64, get: impl FnOnce() -> Result<Option<u64>, Error>) -> Result<(), Error> {
+    pub(crate) fn judge(
+        &self,
+        key: u64,
+        get: impl FnOnce() -> Result<Option<u64>, Error>,
+    ) -> Result<(), Error> {
         let counter = &self.counters[key as usize];
         let (acknowledged, seen) = (counter.acknowledged.load(SeqCst), counter.seen.load(SeqCst));
         let value = self.timed(get)?.unwrap_or(0);
@@ -260,8 +286,7 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     let mut hosts = Hosts::start(transport);
     let url = hosts.url();
     let options = || ClusterOptions::new().timeout(Duration::from_secs(20));
-    let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
-    let load = Arc::new(Load { counters, ..Load::default() });
+    let load = Arc::new(Load::of(COMPUTES * WRITERS, None));
     let first = open(&url, options)?;
     first.tree::<u64, u64>(TREE)?;
     let mut threads = Vec::new();
@@ -312,14 +337,14 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     }
     load.stop.store(true, SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let failures = load.failed();
     assert!(failures.is_empty(), "{failures:#?}");
     // A new client finds every acknowledged change.
     let client = open(&hosts.url(), options)?.tree::<u64, u64>(TREE)?.client()?;
     for key in 0..load.counters.len() as u64 {
         load.judge(key, || client.get(key))?;
     }
-    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let failures = load.failed();
     assert!(failures.is_empty(), "{failures:#?}");
     let check = client.check()?;
     assert!(check.is_clean(), "{check:?}");
@@ -334,7 +359,7 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
 }
 
 /// Opens the cluster as soon as it has volumes.
-fn open(url: &str, options: impl Fn() -> ClusterOptions) -> Result<Cluster, Failure> {
+pub(crate) fn open(url: &str, options: impl Fn() -> ClusterOptions) -> Result<Cluster, Failure> {
     let began = Instant::now();
     loop {
         match Cluster::open_with(url, options()) {

@@ -230,14 +230,21 @@ impl State {
 
     /// Makes a copy what the table says. Returns whether that worked.
     fn prepare(&mut self, volume: u16, copy: u16, role: Role) -> bool {
-        if !self.copies.contains_key(&copy) && !self.install(volume, copy) {
+        let is_new = !self.copies.contains_key(&copy);
+        if is_new && !self.install(volume, copy) {
             return false;
         }
         let Some(installed) = self.copies.get_mut(&copy) else { return false };
-        // A copy of the first table is the primary from the start.
-        let promoted = role == Role::Primary && installed.role.is_some_and(|former| former != role);
-        installed.role = Some(role);
-        !promoted || installed.memory.server.promote().is_ok()
+        let former = installed.role.replace(role);
+        match role {
+            // A copy of the first table is the primary from the start.
+            Role::Primary if !is_new && former != Some(role) => installed.memory.server.promote().is_ok(),
+            Role::Backup | Role::Joining if former == Some(Role::Primary) => {
+                installed.memory.server.demote();
+                true
+            }
+            _ => true,
+        }
     }
 
     /// Makes the memory of the copies that are being made. Without memory a volume keeps its only copy.

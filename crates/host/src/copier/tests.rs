@@ -118,6 +118,7 @@ impl World {
             secret: None,
             patience: PATIENCE,
             directory,
+            workshop: Arc::default(),
             volume: 0,
             copy: COPY,
             address: self.address(),

@@ -68,6 +68,8 @@ pub struct Crashes {
     pub made: u32,
     /// Hosts that were declared lost within the schedule.
     pub lost: u32,
+    /// Copies that were to move, volumes whose primary and backup changed places, and hosts that have left.
+    pub moved: (u32, u32, u32),
     /// Whether a made copy became a primary.
     pub failed_over: bool,
 }
@@ -88,6 +90,7 @@ impl Crashes {
         Self {
             made,
             lost,
+            moved: sim.moved_and_left(),
             failed_over: sim
                 .volumes()
                 .volumes()
@@ -172,6 +175,12 @@ shares! {
     losses,
     /// A copy that was made again became the primary of its volume.
     failover_to_made,
+    /// A copy was planned to move to another host.
+    moving,
+    /// A primary and a backup changed places.
+    swap,
+    /// A host has left in order.
+    left,
 }
 
 /// Totals over many schedules.
@@ -229,6 +238,9 @@ impl Explored {
             making: seen.crashes.made > 0,
             losses: seen.crashes.lost > 1,
             failover_to_made: seen.crashes.failed_over,
+            moving: seen.crashes.moved.0 > 0,
+            swap: seen.crashes.moved.1 > 0,
+            left: seen.crashes.moved.2 > 0,
         };
         self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
@@ -330,11 +342,16 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
-            let Shares { making, losses, failover_to_made, .. } = self.with;
+            let Shares { making, losses, failover_to_made, moving, swap, left, .. } = self.with;
             if making > 0 {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
                 write!(f, "{:.1} % with several lost hosts, ", percent(losses))?;
+            }
+            if moving > 0 {
+                write!(f, "{:.1} % with a copy that moves, ", percent(moving))?;
+                write!(f, "{:.1} % with primary and backup exchanged, ", percent(swap))?;
+                write!(f, "{:.1} % with a host that left, ", percent(left))?;
             }
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }
