@@ -168,10 +168,16 @@ pub fn execute_now<E: Endpoint + ?Sized>(
     list: WorkList,
     counters: &Counters,
 ) -> Result<WorkList, Ticket> {
+    count_now(endpoint, &list, counters);
+    endpoint.post_now(list)
+}
+
+/// Counts a list as [`execute_now`] does.
+#[inline]
+pub fn count_now<E: Endpoint + ?Sized>(endpoint: &E, list: &WorkList, counters: &Counters) {
     let cost = list.tally();
     counters.add(&cost);
     endpoint.counters().add(&cost);
-    endpoint.post_now(list)
 }
 
 /// Reads as [`Endpoint::read_now`] does. A READ that succeeds counts as one round trip.
@@ -184,11 +190,17 @@ pub fn read_now<E: Endpoint + ?Sized>(
 ) -> bool {
     let read = endpoint.read_now(address, into);
     if read {
-        let cost = Tally { round_trips: 1, reads: 1, bytes_read: into.len() as u64, ..Tally::default() };
-        counters.add(&cost);
-        endpoint.counters().add(&cost);
+        count_read(endpoint, into.len(), counters);
     }
     read
+}
+
+/// Counts a READ as [`read_now`] does.
+#[inline]
+pub fn count_read<E: Endpoint + ?Sized>(endpoint: &E, bytes: usize, counters: &Counters) {
+    let cost = Tally { round_trips: 1, reads: 1, bytes_read: bytes as u64, ..Tally::default() };
+    counters.add(&cost);
+    endpoint.counters().add(&cost);
 }
 
 /// The future of [`execute`]. The list is already posted. Dropping the future forgets the ticket, but the

@@ -47,7 +47,7 @@ pub use control::{ComputeId, Peer, Refusal, Request, Response, Seen, ServerInfo,
 pub use copies::{Progress, Reach, Role, Roles};
 pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket};
-pub use endpoint::{call, execute, execute_now, read_now, sleep_until, yield_now};
+pub use endpoint::{call, count_now, count_read, execute, execute_now, read_now, sleep_until, yield_now};
 pub use error::FabricError;
 pub use memory::Memory;
 pub use stats::ServerStats;

@@ -185,6 +185,12 @@ impl Geometry {
         (area_bytes / self.redo_slot_bytes as u64) as u32
     }
 
+    /// Where the slots of the redo area at `area` are, and their lengths.
+    pub fn redo_stretches(&self, area: u64) -> Vec<(u64, u32)> {
+        let slots = 0..u64::from(self.redo_slots(self.redo_area_bytes));
+        slots.map(|slot| (area + slot * u64::from(self.redo_slot_bytes), self.redo_slot_bytes)).collect()
+    }
+
     /// How many redo areas a chunk is cut into.
     pub const fn redo_areas_per_chunk(&self) -> u64 {
         self.chunk_bytes / self.redo_area_bytes

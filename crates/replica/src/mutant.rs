@@ -21,6 +21,8 @@ pub enum Mutant {
     RootOnPrimaryOnly,
     /// A redo record goes to the primary alone (W2).
     RecordOnPrimaryOnly,
+    /// The record of a change whose CAS the backup refused stays at the backup alone (W2).
+    RefusedOnBackupOnly,
 }
 
 impl Mutant {
@@ -32,6 +34,7 @@ impl Mutant {
         Self::ErrorSettles,
         Self::RootOnPrimaryOnly,
         Self::RecordOnPrimaryOnly,
+        Self::RefusedOnBackupOnly,
     ];
 }
 

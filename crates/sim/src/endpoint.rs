@@ -4,10 +4,11 @@ use crate::sim::SharedWorld;
 use crate::world::flight::Phase;
 use sherman_executor::Driver;
 use sherman_fabric::{
-    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Memory, Peer, Request, Response, Space,
-    Ticket, WorkList,
+    Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, GlobalAddress, Memory, Peer, Request,
+    Response, Space, Ticket, VerbId, WorkList,
 };
 use sherman_replica::{LaneTable, ReplicatedEndpoint, VolumeTable};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -80,6 +81,8 @@ impl Fabric for SimFabric {
             caps: Rc::clone(&world.caps),
             servers: world.servers.len() as u16,
             client: self.client,
+            inline: world.inline.is_on(self.owner),
+            refused: Cell::new(0),
             number,
             birth,
             counters: Counters::default(),
@@ -97,6 +100,10 @@ pub struct SimEndpoint {
     caps: Rc<Caps>,
     servers: u16,
     client: ComputeId,
+    /// Whether lists execute inside `post`, or can.
+    inline: bool,
+    /// The list of this number from now on does not execute inside `post`. 0 means none.
+    refused: Cell<u32>,
     number: u32,
     birth: u64,
     counters: Counters,
@@ -108,9 +115,82 @@ impl SimEndpoint {
         self.number
     }
 
+    /// Whether the list that is posted now must not execute inside `post`.
+    fn refuses_list(&self) -> bool {
+        let left = self.refused.get();
+        self.refused.set(left.saturating_sub(1));
+        left == 1
+    }
+
+    fn keep_read(&self, done: Result<WorkList, Ticket>, read: VerbId, into: &mut [u8]) -> bool {
+        match done {
+            Ok(list) => {
+                into.copy_from_slice(list.bytes(read));
+                self.recycle(list);
+                true
+            }
+            Err(ticket) => {
+                self.forget(ticket);
+                false
+            }
+        }
+    }
+
+    /// Takes a list that has completed without an error. Otherwise its ticket stays good.
+    fn take_good(&self, ticket: Ticket) -> Result<WorkList, Ticket> {
+        let mut world = self.world.borrow_mut();
+        let slot = world.flights.find(ticket).ok_or(ticket)?;
+        let flight = world.flights.get_mut(slot);
+        if flight.phase != Phase::Delivered || flight.error.is_some() {
+            return Err(ticket);
+        }
+        let learnt = flight.fetched ^ flight.posted.rotate_left(1);
+        let list = world.flights.end(slot);
+        world.learn(learnt);
+        Ok(list)
+    }
+
     fn is_open(&self, world: &crate::world::World) -> bool {
         !world.closed
             && world.endpoints.get(self.number as usize).is_some_and(|known| known.birth == self.birth)
+    }
+}
+
+/// For operations that take their steps one by one. The unit tests of this crate have none.
+#[cfg(not(test))]
+impl SimEndpoint {
+    /// Makes one of the next lists not execute inside `post`: the first, the second, … 0 means none.
+    pub(crate) fn refuse(&self, list: u32) {
+        self.refused.set(list);
+    }
+
+    /// Posts a list as [`Endpoint::post_now`] does, but other clients run between its units.
+    pub(crate) async fn run_list(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        let refused = self.refuses_list();
+        let ticket = self.post(list);
+        if !refused {
+            std::future::poll_fn(|cx| self.poll_executed(ticket, cx)).await;
+        }
+        if refused { Err(ticket) } else { self.take_good(ticket) }
+    }
+
+    /// Reads as [`Endpoint::read_now`] does, but other clients run between the units.
+    pub(crate) async fn run_read(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        let mut list = self.list(address.server());
+        let read = list.read(Space::Host, address.offset(), into.len() as u32);
+        self.keep_read(self.run_list(list).await, read, into)
+    }
+
+    /// Ready when the list can be polled.
+    fn poll_executed(&self, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
+        let mut world = self.world.borrow_mut();
+        let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(()) };
+        let flight = world.flights.get_mut(slot);
+        if flight.phase == Phase::Delivered {
+            return Poll::Ready(());
+        }
+        watch(&mut flight.waker, cx);
+        Poll::Pending
     }
 }
 
@@ -167,6 +247,26 @@ impl Endpoint for SimEndpoint {
 
     fn recycle(&self, list: WorkList) {
         self.world.borrow_mut().recycle(list);
+    }
+
+    fn executes_inline(&self) -> bool {
+        self.inline
+    }
+
+    fn post_now(&self, list: WorkList) -> Result<WorkList, Ticket> {
+        let refused = self.refuses_list();
+        let ticket = self.post(list);
+        if !self.inline || refused {
+            return Err(ticket);
+        }
+        self.world.borrow_mut().execute_inline(ticket);
+        self.take_good(ticket)
+    }
+
+    fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
+        let mut list = self.list(address.server());
+        let read = list.read(Space::Host, address.offset(), into.len() as u32);
+        self.keep_read(self.post_now(list), read, into)
     }
 
     fn post(&self, list: WorkList) -> Ticket {

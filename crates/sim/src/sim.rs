@@ -8,7 +8,7 @@ use crate::tasks::{Flag, TaskHandle, TaskName, Tasks, poll_task};
 use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::volumes::{CLUSTER, Volumes};
-use crate::world::{Next, World};
+use crate::world::{HostLoss, Next, World};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
 use sherman_memory_server::{ClusterSettings, ClusterState, Memories, MemoryServer};
@@ -60,10 +60,35 @@ pub struct SimConfig {
     pub on_chip_bytes: usize,
     /// Format options of each server. `server` and `servers` are filled in.
     pub format: FormatOptions,
+    /// The compute servers whose lists execute inside `post`, as on mapped memory.
+    pub inline: Inline,
     /// The settings of the adversary.
     pub knobs: Knobs,
     /// The bounds of a run.
     pub limits: Limits,
+}
+
+/// The compute servers whose lists execute inside `post`, as on memory that they map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inline {
+    /// None of them.
+    #[default]
+    Nobody,
+    /// Every other one: those with odd numbers.
+    Some,
+    /// All of them.
+    Everybody,
+}
+
+impl Inline {
+    /// Whether lists of this compute server execute inside `post`.
+    pub(crate) fn is_on(self, compute_server: u32) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Some => !compute_server.is_multiple_of(2),
+            Self::Everybody => true,
+        }
+    }
 }
 
 impl Default for SimConfig {
@@ -85,6 +110,7 @@ impl Default for SimConfig {
             host_bytes: 256 << 10,
             on_chip_bytes: 2 << 10,
             format,
+            inline: Inline::Nobody,
             knobs: Knobs::default(),
             limits: Limits::default(),
         }
@@ -141,7 +167,8 @@ impl Sim {
             }
             servers.push(([memory, control], cpu, format));
         }
-        let world = World::new(config.knobs.clone(), config.limits, servers, volumes);
+        let mut world = World::new(config.knobs.clone(), config.limits, servers, volumes);
+        world.inline = config.inline;
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
     }
 
@@ -331,7 +358,15 @@ impl Sim {
     /// Makes a host be lost right after this many more effects of a compute server, by number. If `dead_for`
     /// is given, the host dies, and is declared lost so many events later. Otherwise it lives on.
     pub fn lose_after(&mut self, compute_server: u32, effects: u64, host: u16, dead_for: Option<u64>) {
-        self.world.borrow_mut().lose_after(compute_server, effects, (host, dead_for));
+        let loss = HostLoss { host, dead_for, cuts_off: false };
+        self.world.borrow_mut().lose_after(compute_server, effects, loss);
+    }
+
+    /// Makes a host be lost right after this many more effects of a compute server, by number. It lives on for
+    /// all others, but this compute server loses its connections to it.
+    pub fn part_after(&mut self, compute_server: u32, effects: u64, host: u16) {
+        let loss = HostLoss { host, dead_for: None, cuts_off: true };
+        self.world.borrow_mut().lose_after(compute_server, effects, loss);
     }
 
     /// Kills the next compute server that begins a recovery (it fences a member), after this many more

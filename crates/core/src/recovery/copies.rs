@@ -32,10 +32,10 @@ use sherman_layout::{ChunkEntry, ClientWord, LaneWidth};
 use std::collections::BTreeSet;
 
 /// The images of one place at both copies.
-struct Pair {
+pub(super) struct Pair {
     offset: u64,
-    primary: Vec<u8>,
-    backup: Vec<u8>,
+    pub(super) primary: Vec<u8>,
+    pub(super) backup: Vec<u8>,
 }
 
 impl Pair {
@@ -47,7 +47,7 @@ impl Pair {
 }
 
 /// The record that both copies of a slot call for, and whether the primary lacks it.
-fn record_of(primary: &[u8], backup: &[u8], owner: ComputeId) -> Option<(Record, bool)> {
+pub(super) fn record_of(primary: &[u8], backup: &[u8], owner: ComputeId) -> Option<(Record, bool)> {
     let ours = |slot: &[u8]| Record::decode(slot).filter(|record| record.owner == owner);
     match (ours(primary), ours(backup)) {
         (Some(record), _) => Some((record, false)),
@@ -79,10 +79,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
         if going.is_empty() || volumes.is_empty() {
             return Ok(());
         }
-        let mut records = Vec::new();
-        for &volume in &volumes {
+        let (mut records, mut elsewhere) = (Vec::new(), Vec::new());
+        for volume in 0..self.op.endpoint().servers() {
             for &dead in &going {
-                records.extend(self.level_records(volume, dead).await?);
+                if volumes.contains(&volume) {
+                    records.extend(self.level_records(volume, dead).await?);
+                } else {
+                    elsewhere.extend(self.records_of(volume, dead).await?);
+                }
             }
         }
         let made: BTreeSet<GlobalAddress> = records
@@ -102,7 +106,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
         for &volume in &volumes {
             self.level_lanes(volume, &going).await?;
         }
-        for record in &records {
+        // A root word may lie in another volume than the record that tells of its change.
+        for record in records.iter().chain(&elsewhere) {
             self.level_root(record).await?;
         }
         Ok(())
@@ -122,7 +127,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
     }
 
     /// Reads ranges of both copies.
-    async fn read_pairs(&mut self, volume: u16, stretches: &[(u64, u32)]) -> Result<Vec<Pair>, Error> {
+    pub(super) async fn read_pairs(
+        &mut self,
+        volume: u16,
+        stretches: &[(u64, u32)],
+    ) -> Result<Vec<Pair>, Error> {
         // The primary first: what is not linked there can be reached by nobody who would change the backup.
         let primary = self.read_copy(Role::Primary, volume, stretches).await?;
         let backup = self.read_copy(Role::Backup, volume, stretches).await?;
@@ -142,15 +151,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Gives the primary the records that it lacks (X2). Returns all records of the member on this volume.
     async fn level_records(&mut self, volume: u16, dead: ComputeId) -> Result<Vec<Record>, Error> {
-        let geometry = *self.op.worker.compute.geometry_of(volume);
-        let word = self.read_copy(Role::Primary, volume, &[(geometry.client_entry(dead), 8)]).await?;
-        let word = word.first().map_or(0, |word| get_u64(word, 0));
-        let Some(area) = ClientWord::from_bits(word).and_then(|word| word.redo_area) else {
-            return Ok(Vec::new());
-        };
-        let slots: Vec<(u64, u32)> = (0..u64::from(geometry.redo_slots(geometry.redo_area_bytes)))
-            .map(|slot| (area + slot * u64::from(geometry.redo_slot_bytes), geometry.redo_slot_bytes))
-            .collect();
+        let slots = self.slots_of(volume, dead).await?;
         let mut records = Vec::new();
         for Pair { offset, primary, backup } in self.read_pairs(volume, &slots).await? {
             let Some((record, lacks)) = record_of(&primary, &backup, dead) else {
@@ -166,6 +167,22 @@ impl<E: Endpoint> Recoverer<'_, E> {
             records.push(record);
         }
         Ok(records)
+    }
+
+    /// The redo slots of the member on a volume.
+    async fn slots_of(&mut self, volume: u16, dead: ComputeId) -> Result<Vec<(u64, u32)>, Error> {
+        let geometry = *self.op.worker.compute.geometry_of(volume);
+        let word = self.read_copy(Role::Primary, volume, &[(geometry.client_entry(dead), 8)]).await?;
+        let word = word.first().and_then(|word| ClientWord::from_bits(get_u64(word, 0)));
+        let area = word.and_then(|word| word.redo_area);
+        Ok(area.map_or_else(Vec::new, |area| geometry.redo_stretches(area)))
+    }
+
+    /// The records of the member on a volume that has one copy.
+    async fn records_of(&mut self, volume: u16, dead: ComputeId) -> Result<Vec<Record>, Error> {
+        let slots = self.slots_of(volume, dead).await?;
+        let slots = self.read_copy(Role::Primary, volume, &slots).await?;
+        Ok(slots.iter().filter_map(|slot| Record::decode(slot)).filter(|it| it.owner == dead).collect())
     }
 
     /// Gives the primary the nodes that the member made and that nobody can reach there. A sibling whose
@@ -315,12 +332,13 @@ impl<E: Endpoint> Recoverer<'_, E> {
 
     /// Changes the primary's root word as the backup's was changed (X4).
     async fn level_root(&mut self, record: &Record) -> Result<(), Error> {
+        seam!(recovery::level_root());
         let words = match record.kind {
             RecordKind::Grow | RecordKind::Replace | RecordKind::Load | RecordKind::Drop => record.root,
             RecordKind::Image | RecordKind::Split | RecordKind::Merge => return Ok(()),
         };
         let Some(at) = self.root_place(record).await? else { return Ok(()) };
-        // The root word may lie in another volume than the record, and that one may have no backup.
+        // Its volume may have no backup.
         if !self.op.worker.compute.has_backup(at.server()) {
             return Ok(());
         }

@@ -48,11 +48,13 @@
 //! | [`mod@replay`] | records |
 //! | [`sweep`] | lanes |
 //! | [`load`] | linking what a loader left pending |
+//! | `older` | waiting for identities of older epochs before a dropped tree is freed |
 //! | [`spans`] | spans |
 
 pub mod copies;
 pub mod keep;
 pub mod load;
+mod older;
 pub mod replay;
 #[cfg(feature = "mutants")]
 mod seam;
@@ -310,10 +312,12 @@ impl<E: Endpoint> Worker<E> {
         }
         recoverer.run().await?;
         let failed = recoverer.dead.remove(&client).and_then(|patient| patient.failed);
-        if failed.is_none() {
-            self.compute.membership.count_recovery();
+        match failed {
+            None => self.compute.membership.count_recovery(),
+            // The fates are settled. The rest comes later.
+            Some(_) => self.compute.membership.suspect_all(&[client]),
         }
-        failed.map_or(Ok(recoverer.happened), Err)
+        Ok(recoverer.happened)
     }
 
     /// Takes each client for this thread, and then asks control about it. A client that another thread of

@@ -44,6 +44,16 @@ pub(super) fn copies_records() -> Option<bool> {
     planted(Mutant::RecordsNotCopied).then_some(false)
 }
 
+/// Leaves the root words of the copies as they are.
+pub(super) fn level_root() -> Option<Result<(), Error>> {
+    planted(Mutant::RootsNotCompared).then_some(Ok(()))
+}
+
+/// Frees the nodes of a dropped tree while identities of older epochs can change them.
+pub(super) fn await_older() -> Option<Result<(), Error>> {
+    planted(Mutant::OlderNotAwaited).then_some(Ok(()))
+}
+
 /// Asks control before other threads are kept from recovering the same members.
 pub(super) async fn ask_alone<'w, E: Endpoint>(
     worker: &'w Worker<E>,

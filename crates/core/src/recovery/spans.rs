@@ -106,7 +106,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
             if self.lost.contains(&root.0.server()) {
                 continue;
             }
-            match worker.free_subtree(&tree, root, &op, &mut 0).await {
+            let freed = match self.await_older(&op(), tree.info().id, dead).await {
+                Ok(()) => worker.free_subtree(&tree, root, &op, &mut 0).await,
+                Err(error) => Err(error),
+            };
+            match freed {
                 // It waits for another member that may be dead. That member comes next, and then this one
                 // again.
                 Err(Error::Timeout { .. }) => return Err(self.op.timed_out(Cause::NodePending)),

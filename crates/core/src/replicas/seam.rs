@@ -20,3 +20,8 @@ pub(super) fn look_until_open() -> Option<Result<(), Error>> {
 pub(super) fn lost_lanes() -> Option<bool> {
     planted(Mutant::LostLanesBelieved).then_some(false)
 }
+
+/// Acknowledges a change while its volume is closed.
+pub(crate) fn may_acknowledge() -> Option<bool> {
+    planted(Mutant::AcknowledgedClosed).then_some(true)
+}

@@ -14,7 +14,8 @@ use crate::lock::job::JobResult;
 use crate::lock::{Lanes, Locked};
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::NodePlace;
-use crate::node::{Lookup, Node, Position, SplitOff};
+use crate::node::window::Unfit;
+use crate::node::{Lookup, Node, Position, SplitOff, Window};
 use crate::op::Op;
 use crate::redo::RedoSlot;
 use crate::root::RootWord;
@@ -244,6 +245,28 @@ pub(super) async fn end_tree<E: Endpoint>(
         }
     };
     Some(ended.await)
+}
+
+/// Answers a get from lines that are not good.
+pub(super) fn answer(window: &Result<Window<'_>, Unfit>) -> Option<Option<bool>> {
+    (window.is_err() && planted(Mutant::UnfitMeansAbsent)).then_some(Some(false))
+}
+
+pub(super) fn took_lane() -> Option<bool> {
+    planted(Mutant::RefusedLaneUsed).then_some(true)
+}
+
+pub(super) fn waits_for_write() -> Option<bool> {
+    planted(Mutant::DoneBeforeWrite).then_some(false)
+}
+
+pub(super) fn is_over() -> Option<bool> {
+    planted(Mutant::BegunAgain).then_some(false)
+}
+
+/// Keeps the local lock.
+pub(super) fn lane_refused() -> Option<()> {
+    planted(Mutant::ObstacleKeepsLane).then_some(())
 }
 
 pub(super) fn right_to_left() -> Option<()> {

@@ -13,6 +13,8 @@ pub(super) enum Flight {
     Last { volume: u16, role: Role, before: Option<Roles>, ticket: Ticket },
     /// A list that ended with its first half: a CAS was refused there.
     Ended(WorkList),
+    /// The same. Its WRITEs before that CAS are in flight to the primary.
+    Ending(WorkList, Ticket),
     /// A list or call that failed.
     Failed(FabricError),
     /// A control request.
@@ -25,6 +27,10 @@ impl Flight {
         match self {
             Self::Last { ticket, .. } | Self::Call { ticket, .. } => inner.forget(ticket),
             Self::Ended(list) => inner.recycle(list),
+            Self::Ending(list, ticket) => {
+                inner.recycle(list);
+                inner.forget(ticket);
+            }
             Self::Halves(_) | Self::Failed(_) => {}
         }
     }
@@ -136,7 +142,7 @@ impl Halves {
         }
         Poll::Ready(match list {
             Some(list) if self.may_go_on() => self.post_second(inner, volumes, list),
-            Some(list) if self.failed.is_empty() => Flight::Ended(list),
+            Some(list) if self.failed.is_empty() => self.end(inner, volumes, list),
             list => {
                 list.into_iter().for_each(|list| inner.recycle(list));
                 let Self { volume: server, done, failed, .. } = *self;
@@ -155,6 +161,23 @@ impl Halves {
             return !self.stale;
         }
         self.failed.is_empty() && !self.stale
+    }
+
+    /// Ends a list of which the backup refused a CAS. The primary gets the WRITEs before that CAS, as if it had
+    /// refused it too: one of them is the record of the change, and records are in all copies (W2).
+    fn end<E: Endpoint>(&self, inner: &E, volumes: &Volumes, list: WorkList) -> Flight {
+        #[cfg(feature = "mutants")]
+        if crate::mutant::planted(crate::mutant::Mutant::RefusedOnBackupOnly) {
+            return Flight::Ended(list);
+        }
+        let Ok(copy) = volumes.copy(self.volume, Role::Primary) else { return Flight::Ended(list) };
+        let mut before = inner.list(copy);
+        volumes.push_writes_before_cas(&list, &mut before);
+        if before.is_empty() {
+            inner.recycle(before);
+            return Flight::Ended(list);
+        }
+        Flight::Ending(list, inner.post(before))
     }
 
     fn post_second<E: Endpoint>(&self, inner: &E, volumes: &Volumes, mut list: WorkList) -> Flight {

@@ -12,6 +12,7 @@
 //! A list with data verbs has two halves. The second half is posted when every part of the first has
 //! completed (W1), and the release of the lane is in the second half. If a CAS of the first half finds
 //! another word, the list ends with that result: another client is between the two halves of its own CAS.
+//! Only the WRITEs before that CAS go to the primary too.
 //!
 //! If a part of a list fails, the endpoint posts nothing more of it (T2: only the table removes a copy). The
 //! error says how far the list got ([`FabricError::CopyFailed`]), and ends the identity of the client.
@@ -287,12 +288,18 @@ impl<E: Endpoint> Endpoint for ReplicatedEndpoint<E> {
                 let Poll::Ready(done) = self.inner.poll(*ticket, cx) else { return Poll::Pending };
                 Some(self.volumes.completed(done, volume, role, before))
             }
+            Some(Flight::Ending(_, ticket)) => {
+                // Whether or not that fails, the backup's answer is true.
+                let Poll::Ready(done) = self.inner.poll(*ticket, cx) else { return Poll::Pending };
+                done.into_iter().for_each(|list| self.inner.recycle(list));
+                None
+            }
             Some(Flight::Ended(_) | Flight::Failed(_)) => None,
         };
         let flight = state.flights.take(ticket);
         Poll::Ready(match (done, flight) {
             (Some(done), _) => done,
-            (None, Some(Flight::Ended(list))) => Ok(list),
+            (None, Some(Flight::Ended(list) | Flight::Ending(list, _))) => Ok(list),
             (None, Some(Flight::Failed(error))) => Err(error),
             (None, _) => Err(unknown(ticket)),
         })

@@ -101,6 +101,16 @@ impl Volumes {
         }
     }
 
+    /// The WRITEs of data in `list` that precede the first CAS of data, added to `part`.
+    pub(super) fn push_writes_before_cas(&self, list: &WorkList, part: &mut WorkList) {
+        let data = list.verbs().iter().enumerate().filter(|(_, verb)| self.is_data(verb));
+        for (index, verb) in data.take_while(|(_, verb)| matches!(verb, Verb::Write { .. })) {
+            if let Verb::Write { space, offset, .. } = *verb {
+                part.write(space, offset, list.data(index));
+            }
+        }
+    }
+
     /// Copies the words that the atomics of `part` found to those of `list`. Returns whether some CAS found
     /// another word than it compared with.
     pub(super) fn take_words(&self, part: &WorkList, list: &mut WorkList) -> bool {

@@ -37,6 +37,10 @@ pub struct Seen {
     pub causes: Causes,
     /// Number of gets that used the READ of another operation.
     pub shared: u64,
+    /// Number of operations that ended without a future.
+    pub at_once: u64,
+    /// Number of inserts that began without a future and went on as one.
+    pub resumed: u64,
     /// The faults that took effect.
     pub crashes: Crashes,
     /// The property that did not hold, if any.
@@ -149,6 +153,10 @@ shares! {
     scan,
     /// Gets shared a READ.
     shared_read,
+    /// An operation ended without a future.
+    at_once,
+    /// An insert began without a future and went on as one.
+    resumed,
     /// A compute server died.
     death,
     /// Two or more compute servers died.
@@ -225,6 +233,8 @@ impl Explored {
             reuse: seen.reused > 0,
             scan: seen.scans > 0,
             shared_read: seen.shared > 0,
+            at_once: seen.at_once > 0,
+            resumed: seen.resumed > 0,
             death: seen.crashes.deaths > 0,
             deaths: seen.crashes.deaths > 1,
             terminated: seen.crashes.terminated > 0,
@@ -309,11 +319,19 @@ impl fmt::Display for Explored {
         write!(f, "{} schedules, median {} verbs, ", self.schedules, self.median_verbs())?;
         write!(f, "{:.1} % with a split or merge, ", percent(self.split_or_merge))?;
         write!(f, "at least {} clients, {:.2} % distinct; ", self.fewest_clients, 100.0 * self.distinct())?;
-        let Shares { split, merge, internal_merge, shrink, reuse, scan, shared_read, .. } = self.with;
+        let Shares {
+            split, merge, internal_merge, shrink, reuse, scan, shared_read, at_once, resumed, ..
+        } = self.with;
         write!(f, "{:.1} % with a split, {:.1} % a merge, ", percent(split), percent(merge))?;
         write!(f, "{:.1} % of internal nodes, {:.1} % a shrink, ", percent(internal_merge), percent(shrink))?;
         write!(f, "{:.1} % a reuse, {:.1} % a scan, ", percent(reuse), percent(scan))?;
-        write!(f, "{:.1} % a shared READ; ", percent(shared_read))?;
+        write!(
+            f,
+            "{:.1} % a shared READ, {:.1} % an operation at once, ",
+            percent(shared_read),
+            percent(at_once)
+        )?;
+        write!(f, "{:.1} % one that had to wait; ", percent(resumed))?;
         if self.with.death + self.with.terminated > 0 {
             let Shares { death, deaths, terminated, recovery, rejoin, reissue, .. } = self.with;
             write!(f, "{:.1} % with a death, {:.1} % with several, ", percent(death), percent(deaths))?;

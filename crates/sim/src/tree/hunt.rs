@@ -1,7 +1,12 @@
 //! The scenarios of explorations. With the feature `mutants` also those that can find a planted bug.
 
 #[cfg(feature = "mutants")]
+mod directed;
+#[cfg(feature = "mutants")]
 mod mutants;
+
+#[cfg(feature = "mutants")]
+pub use directed::{Directed, DirectedSchedule};
 
 use super::scenario::{SMALL_CACHE, Scenario};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
@@ -32,6 +37,16 @@ impl Hunt {
     /// Returns the same scenarios with clients that die, volumes in two copies, and hosts that are lost.
     pub fn with_replicas(self) -> Self {
         Self { crashes: true, replicas: true, ..self }
+    }
+
+    /// Returns the same scenarios without trees that come and go.
+    pub fn without_catalog(self) -> Self {
+        Self { bend: without_catalog, ..self }
+    }
+
+    /// Returns the same scenarios without trees that come and go. Copies are moved wherever hosts join.
+    pub fn with_moves(self) -> Self {
+        Self { bend: moving, ..self }
     }
 
     /// Returns the same scenarios in a world that breaks a rule on purpose.
@@ -96,6 +111,17 @@ impl Hunt {
         };
         Explorer::new(choose, knobs)
     }
+}
+
+/// Leaves clients one tree.
+fn without_catalog(scenario: &mut Scenario) {
+    (scenario.catalog, scenario.loading) = (false, false);
+}
+
+/// Moves copies wherever hosts join.
+fn moving(scenario: &mut Scenario) {
+    without_catalog(scenario);
+    scenario.moved = scenario.remade;
 }
 
 /// Makes the index caches evict, in trees with several internal nodes.

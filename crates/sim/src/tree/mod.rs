@@ -32,6 +32,7 @@ mod fate;
 mod fixture;
 mod gets;
 mod hunt;
+mod inline;
 mod inspect;
 mod lives;
 mod many;
@@ -49,6 +50,8 @@ pub use drops::Drops;
 pub use explored::{Causes, Crashes, Explored, Seen, Shares};
 pub use fixture::{Compute, Fixture, join};
 pub use hunt::Hunt;
+#[cfg(feature = "mutants")]
+pub use hunt::{Directed, DirectedSchedule};
 pub use lives::Lives;
 pub use many::Many;
 pub use mishap::Mishap;

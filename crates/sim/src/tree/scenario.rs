@@ -3,7 +3,7 @@
 use super::mix::Mix;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
-use crate::sim::{Limits, SimConfig};
+use crate::sim::{Inline, Limits, SimConfig};
 use sherman_core::{Format, Techniques};
 use sherman_fabric::control::TreeSpec;
 use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
@@ -155,6 +155,8 @@ pub struct Scenario {
     pub gets_at_once: u32,
     /// Bytes of a compute server's index cache.
     pub cache_bytes: usize,
+    /// The compute servers whose lists execute inside `post`. They begin gets and inserts without futures.
+    pub inline: Inline,
 }
 
 impl Default for Scenario {
@@ -192,6 +194,7 @@ impl Default for Scenario {
             short: false,
             gets_at_once: 1,
             cache_bytes: ROOMY_CACHE,
+            inline: Inline::Nobody,
         }
     }
 }
@@ -246,6 +249,12 @@ impl Scenario {
         let shared_reads = base.shared_reads || (format == Format::LineHashed && !others.one_in(4));
         let base = Techniques { shared_reads, ..base };
         let gets_at_once = if format == Format::LineHashed { [1, 4, 6, 8][others.below(4)] } else { 1 };
+        let inline = match others.below(8) {
+            _ if format != Format::LineHashed => Inline::Nobody,
+            0 => Inline::Everybody,
+            1 => Inline::Some,
+            _ => Inline::Nobody,
+        };
         let computes = 1 + rng.below(3) as u32;
         let threads = if computes == 1 { 3 + rng.below(2) as u32 } else { 1 + rng.below(2) as u32 };
         let threads = if computes * threads < 3 { 2 } else { threads };
@@ -275,6 +284,7 @@ impl Scenario {
             // The smaller its span, the sooner a freed place is reused.
             span_places: if rng.one_in(12) { 4 } else { 1 },
             gets_at_once,
+            inline,
             ..Self::default()
         }
     }
@@ -323,10 +333,10 @@ impl Scenario {
             operations: if remade { drawn.operations + 6 } else { drawn.operations },
             // A lease must outlast the loss of a host, and a client's way to its next identity.
             lease_nanos: 2 * drawn.lease_nanos,
-            catalog: false,
-            loading: false,
             condemned: false,
             short: false,
+            // Every list with data verbs waits for its first half.
+            inline: Inline::Nobody,
             ..drawn
         }
     }
@@ -374,6 +384,7 @@ impl Scenario {
             },
             on_chip_bytes: 128,
             format,
+            inline: self.inline,
             knobs,
             limits: Limits { steps: 400_000, ..Limits::default() },
         }

@@ -194,6 +194,8 @@ impl Explorer {
             most_verbs: self.record.most_verbs.get(),
             causes: self.record.causes.get(),
             shared: self.record.shared.get(),
+            at_once: self.record.at_once.get(),
+            resumed: self.record.resumed.get(),
             crashes,
             violation,
         };

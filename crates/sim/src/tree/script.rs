@@ -13,7 +13,7 @@ use crate::linear::{Pair, Sweep};
 use crate::rng::Rng;
 use crate::sim::Spawner;
 use sherman_core::{Cause, Direction, Error, Exchange, Scan, TreeState, Worker};
-use sherman_fabric::{Clock, ComputeId, FabricError, Refusal, sleep_until};
+use sherman_fabric::{Clock, ComputeId, Endpoint, FabricError, Refusal, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -36,6 +36,10 @@ pub(super) struct Record {
     pub causes: Cell<Causes>,
     /// Number of gets that used the READ of another operation.
     pub shared: Cell<u64>,
+    /// Number of operations that ended without a future.
+    pub at_once: Cell<u64>,
+    /// Number of inserts that began without a future and went on as one.
+    pub resumed: Cell<u64>,
     /// Number of changes whose outcome stayed unknown.
     pub unknown: Cell<u64>,
     /// The catalog requests of clients.
@@ -50,6 +54,8 @@ impl Record {
         self.most_verbs.set(0);
         self.causes.set(Causes::default());
         self.shared.set(0);
+        self.at_once.set(0);
+        self.resumed.set(0);
         self.unknown.set(0);
         self.catalog.borrow_mut().clear();
     }
@@ -170,7 +176,9 @@ impl Script {
                 continue;
             }
             let key = self.key(asked);
-            if asked == Asked::Get && self.scenario.gets_at_once > 1 {
+            // Where lists execute inside `post`, no thread has several in flight.
+            let several = self.scenario.gets_at_once > 1 && !worker.endpoint().executes_inline();
+            if asked == Asked::Get && several {
                 self.get_at_once(&worker, key).await;
                 continue;
             }
@@ -320,7 +328,7 @@ impl Script {
     ) -> Result<Result<Outcome, NeverWritten>, Error> {
         let op = worker.op();
         let mut found = Vec::new();
-        let answer = self.ask_within(&op, key, asked, &mut found).await;
+        let answer = self.ask_within(worker, &op, key, asked, &mut found).await;
         if self.scenario.replicas > 1
             && matches!(answer, Err(Error::OutcomeUnknown { .. }))
             && let Some(doubt) = op.take_doubt()
@@ -339,6 +347,7 @@ impl Script {
 
     async fn ask_within(
         &self,
+        worker: &Worker<VolumeEndpoint>,
         op: &sherman_core::Op<'_, VolumeEndpoint>,
         key: u64,
         asked: Op,
@@ -348,8 +357,8 @@ impl Script {
         let value = |value: u64| self.scenario.value(value);
         let key = self.scenario.key(key);
         let there = match asked {
-            Op::Get => op.get(tree, &key, found).await?,
-            Op::Insert(new) => op.insert(tree, &key, &value(new), found).await?,
+            Op::Get => self.get(worker.endpoint(), op, &key, found).await?,
+            Op::Insert(new) => self.insert(worker.endpoint(), op, &key, &value(new), found).await?,
             Op::Remove => op.remove(tree, &key, found).await?,
             Op::InsertIfAbsent(new) => op.insert_if_absent(tree, &key, &value(new), found).await?,
             Op::CompareExchange { expected, new } => {

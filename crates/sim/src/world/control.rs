@@ -433,9 +433,24 @@ impl World {
         if compute_server.effects == compute_server.dies_after {
             self.dying = Some(owner);
         }
-        if let Some((_, host)) = compute_server.costs.filter(|(after, _)| *after == compute_server.effects) {
-            self.losing = Some(host);
+        let effects = compute_server.effects;
+        if let Some((_, loss)) = compute_server.costs.filter(|(after, _)| *after == effects) {
+            self.losing = Some((owner, loss));
         }
+    }
+
+    /// Loses a host, as planned for an effect of a compute server.
+    pub(super) fn cost(&mut self, owner: u32, loss: HostLoss) {
+        let HostLoss { host, dead_for, cuts_off } = loss;
+        if cuts_off {
+            for copy in self.volumes.copies_on(host, self.servers.len()) {
+                self.cut_off(owner, copy);
+            }
+        }
+        if dead_for.is_some() {
+            self.strike_now(Fault::HostDown { host });
+        }
+        self.add_fault(self.steps + dead_for.unwrap_or(0), Fault::HostLost { host });
     }
 
     /// Makes a host be lost after this many more effects of a compute server.

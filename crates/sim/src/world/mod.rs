@@ -31,7 +31,7 @@ use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::knobs::{Breach, Knobs};
 use crate::memory::ServerMemory;
 use crate::scheduler::Scheduler;
-use crate::sim::{Fault, Limits, Outcome};
+use crate::sim::{Fault, Inline, Limits, Outcome};
 use crate::tasks::WakeQueue;
 use crate::trace::Log;
 use actors::Actors;
@@ -87,13 +87,19 @@ pub(crate) struct ComputeServer {
     pub(crate) stalled_until: u64,
     /// The epoch of the table that it uses.
     pub(crate) epoch: u64,
-    /// The host that is lost right after this many effects, and for how long it is dead before the control
-    /// state knows.
+    /// The host that is lost right after this many effects.
     pub(crate) costs: Option<(u64, HostLoss)>,
 }
 
-/// A host, and how many events after its death it is declared lost. `None` if it lives on.
-pub(crate) type HostLoss = (u16, Option<u64>);
+/// How a host is lost that an effect of a compute server costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostLoss {
+    pub(crate) host: u16,
+    /// How many events after its death it is declared lost. `None` if it lives on.
+    pub(crate) dead_for: Option<u64>,
+    /// The compute server loses its connections to the host.
+    pub(crate) cuts_off: bool,
+}
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -129,6 +135,8 @@ pub(crate) enum Next {
 pub(crate) struct World {
     pub(crate) knobs: Knobs,
     pub(crate) caps: Rc<Caps>,
+    /// The compute servers whose lists execute inside `post`.
+    pub(crate) inline: Inline,
     pub(crate) limits: Limits,
     pub(crate) servers: Vec<Server>,
     /// The copies of volumes. Without replication each server is a volume.
@@ -157,8 +165,8 @@ pub(crate) struct World {
     pub(crate) ambushes: Vec<u64>,
     /// The compute server that had its last effect in this step.
     dying: Option<u32>,
-    /// The host that is lost in this step.
-    losing: Option<HostLoss>,
+    /// The host that is lost in this step, and the compute server whose effect costs it.
+    losing: Option<(u32, HostLoss)>,
     /// Tasks that were woken while their compute server sleeps.
     slumber: Vec<u32>,
     pub(crate) timers: Timers,
@@ -194,6 +202,7 @@ impl World {
         });
         let mut world = Self {
             caps: Rc::new(knobs.caps(on_chip)),
+            inline: Inline::Nobody,
             knobs,
             limits,
             servers: servers.collect(),
@@ -284,8 +293,7 @@ impl World {
         self.faults.clear();
         self.slumber.clear();
         self.ambushes.clear();
-        self.dying = None;
-        self.losing = None;
+        (self.dying, self.losing) = (None, None);
         (self.live_tasks, self.current) = (0, NO_TASK);
         (self.quiet, self.closed, self.truncated) = (false, false, false);
         (self.now, self.steps, self.verbs) = (self.saved_now, 0, 0);
@@ -355,6 +363,8 @@ impl World {
 
     /// Executes events until a task must be polled or no event is left.
     pub(crate) fn advance<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S, wakes: &WakeQueue) -> Next {
+        // A list may have had its last effect inside `post`.
+        self.bury();
         loop {
             self.wake(wakes);
             if self.truncated {
@@ -382,20 +392,23 @@ impl World {
             if self.volumes.copier.is_busy() {
                 self.work_on_copies();
             }
-            if let Some((host, dead_for)) = self.losing.take() {
-                if dead_for.is_some() {
-                    self.strike_now(Fault::HostDown { host });
-                }
-                self.add_fault(self.steps + dead_for.unwrap_or(0), Fault::HostLost { host });
+            if let Some((owner, loss)) = self.losing.take() {
+                self.cost(owner, loss);
             }
-            if let Some(owner) = self.dying.take() {
-                let effects = self.compute_servers[owner as usize].effects;
-                self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));
-                self.kill(owner, true);
-            }
+            self.bury();
             if let Some(task) = polled {
                 return Next::Poll(task);
             }
+        }
+    }
+
+    /// Kills the compute server that had its last effect.
+    #[inline]
+    fn bury(&mut self) {
+        if let Some(owner) = self.dying.take() {
+            let effects = self.compute_servers[owner as usize].effects;
+            self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));
+            self.kill(owner, true);
         }
     }
 

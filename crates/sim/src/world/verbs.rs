@@ -373,7 +373,14 @@ impl World {
 
     /// Executes and delivers everything on one queue pair, in order.
     pub(crate) fn drain_queue_pair(&mut self, qp: usize) {
-        while let Some(pending) = self.queue_pairs[qp].pending.first() {
+        self.drain_until_death(qp, false);
+    }
+
+    /// The same. Stops where the client dies, if it is `mortal`.
+    fn drain_until_death(&mut self, qp: usize, mortal: bool) {
+        while !(mortal && self.dying.is_some())
+            && let Some(pending) = self.queue_pairs[qp].pending.first()
+        {
             let (list, verb, units) = (pending.flight, pending.index, pending.units);
             let whole = |kind, unit| Choice { actor: self.queue_pairs[qp].actor(), kind, list, verb, unit };
             let choice = match pending.verb {
@@ -389,10 +396,24 @@ impl World {
             self.now += self.knobs.step_nanos;
             self.execute(qp, 0, choice);
         }
-        while let Some(slot) = self.queue_pairs[qp].finished.pop() {
+        while !(mortal && self.dying.is_some())
+            && let Some(slot) = self.queue_pairs[qp].finished.pop()
+        {
             self.deliver(slot);
         }
         self.refresh(qp);
+    }
+
+    /// Executes a list of an inline endpoint inside `post`, and everything that the endpoint posted to that
+    /// server before. Stops where the client dies.
+    pub(crate) fn execute_inline(&mut self, ticket: Ticket) {
+        let Some(slot) = self.flights.find(ticket) else { return };
+        let qp = self.flights.get(slot).route as usize;
+        let server = usize::from(self.queue_pairs[qp].server);
+        if let Some(other) = self.servers[server].engine.filter(|_| !self.engine_is_open()) {
+            self.finish_split_atomic(other as usize);
+        }
+        self.drain_until_death(qp, true);
     }
 
     /// Adds an event that moves no data to the trace.

@@ -124,6 +124,11 @@ impl Volumes {
         self.up.get(usize::from(host)).copied().unwrap_or(false)
     }
 
+    /// The copies on a host, among so many.
+    pub(super) fn copies_on(&self, host: u16, copies: usize) -> Vec<u16> {
+        (0..copies as u16).filter(|&copy| self.host_of(copy) == host).collect()
+    }
+
     pub(super) fn is_up(&self, copy: u16) -> bool {
         self.up.get(usize::from(self.host_of(copy))).copied().unwrap_or(true)
     }

@@ -75,6 +75,13 @@ fn a_death_after_any_effect_loses_nothing_and_blocks_no_client() {
     }
 }
 
+/// Gets and inserts begin without futures. A death can come between any two units of their lists.
+#[test]
+fn a_death_after_any_effect_of_an_operation_without_a_future_loses_nothing() {
+    let all = enumerate("operations without futures", &VictimOp::begun_at_once(), &Setup::inline());
+    assert_clean(&all);
+}
+
 #[test]
 #[ignore = "takes half an hour or more: every combination of techniques, with every format"]
 fn a_death_after_any_effect_with_any_techniques_loses_nothing_and_blocks_no_client() {

@@ -7,7 +7,7 @@
 mod support;
 
 use sherman_core::mutant::{Mutant, plant};
-use sherman_sim::tree::{Hunt, Property};
+use sherman_sim::tree::{Directed, DirectedSchedule, Hunt, Property};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,8 @@ const MOST: u64 = 100_000;
 /// The same in a plain `cargo test`, which finds `PLAIN_SHARE` percent of the bugs at least.
 const PLAIN_MOST: u64 = 400;
 const PLAIN_SHARE: usize = 60;
+/// The largest number of schedules that are made for one bug.
+const MOST_DIRECTED: u64 = 2_000;
 
 /// A bug that was found.
 struct Caught {
@@ -24,23 +26,43 @@ struct Caught {
     by: Property,
     /// Number of schedules until the bug was found.
     schedules: u64,
-    /// The seed that shows the bug.
-    seed: u64,
+    shown_by: ShownBy,
+}
+
+/// The schedule that shows a bug.
+#[derive(Clone, Copy)]
+enum ShownBy {
+    Seed(u64),
+    Directed(DirectedSchedule),
 }
 
 /// Searches a bug in the scenarios that can show it, from the first seed on.
 fn hunt(mutant: Mutant, most: u64) -> Option<Caught> {
     let _planted = plant(Some(mutant));
+    if let Some(mut directed) = Directed::of(mutant) {
+        let (schedule, violation, schedules) = directed.search(most.min(MOST_DIRECTED))?;
+        return Some(Caught {
+            mutant,
+            by: violation.property,
+            schedules,
+            shown_by: ShownBy::Directed(schedule),
+        });
+    }
     let mut explorer = Hunt::of(mutant).explorer();
     (0..most).find_map(|seed| {
         let violation = explorer.run(seed).violation?;
-        Some(Caught { mutant, by: violation.property, schedules: seed + 1, seed })
+        Some(Caught { mutant, by: violation.property, schedules: seed + 1, shown_by: ShownBy::Seed(seed) })
     })
 }
 
 /// Whether the schedule that shows the bug is clean without it.
 fn is_clean_without(caught: &Caught) -> bool {
-    Hunt::of(caught.mutant).explorer().run(caught.seed).violation.is_none()
+    let violation = match caught.shown_by {
+        ShownBy::Seed(seed) => Hunt::of(caught.mutant).explorer().run(seed).violation,
+        ShownBy::Directed(schedule) => Directed::of(caught.mutant).and_then(|mut plans| plans.run(schedule)),
+    };
+    violation.iter().for_each(|violation| println!("{violation}"));
+    violation.is_none()
 }
 
 /// Searches all `mutants`, one per core at a time.
@@ -92,7 +114,7 @@ fn every_planted_bug_is_found() {
     println!("{} planted bugs, median {median} schedules, most {}", counts.len(), counts[counts.len() - 1]);
     assert!(median <= 10_000);
     for caught in caught.iter().flatten() {
-        assert!(is_clean_without(caught), "seed {} fails without {} too", caught.seed, caught.mutant);
+        assert!(is_clean_without(caught), "the schedule that shows {} fails without it too", caught.mutant);
     }
 }
 

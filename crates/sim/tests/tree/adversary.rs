@@ -82,9 +82,11 @@ fn trees_with_small_caches_are_linearizable_under_the_adversary() {
 fn line_hashed_trees_are_linearizable_under_the_adversary() {
     let count = if runs_in_full() { 40_000 } else { 7_000 };
     let explored = explore("line-hashed", 4 << 32, count, drawn(Format::LineHashed));
-    let Shares { split, merge, shrink, reuse, scan, shared_read, .. } = explored.with;
+    let Shares { split, merge, shrink, reuse, scan, shared_read, at_once, resumed, .. } = explored.with;
     let shown = [
         ("a shared READ", shared_read, 0.2),
+        ("an operation without a future", at_once, 0.1),
+        ("an insert that went on as a future", resumed, 0.03),
         ("a split", split, 0.12),
         ("a merge", merge, 0.12),
         ("a shrink", shrink, 0.02),

@@ -51,6 +51,8 @@ fn line_hashed_trees_survive_any_death() {
     assert_clean(&explored, count);
     let share = explored.share(explored.with.shared_read);
     assert!(share >= 0.04, "gets share READs in {:.2} % of schedules", 100.0 * share);
+    let share = explored.share(explored.with.at_once);
+    assert!(share >= 0.06, "operations end without a future in {:.2} % of schedules", 100.0 * share);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod contract;
 mod faults;
+mod inline;
 mod linear;
 mod litmus;
 mod protocol;

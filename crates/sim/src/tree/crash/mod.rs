@@ -23,6 +23,7 @@ use super::check::{Found, Violation};
 use super::fixture::{Compute, Fixture};
 use super::inspect::Scene;
 use super::members::Members;
+use super::mix::Mix;
 use super::schedule::scheduler;
 use super::script::{Gate, Record, Script};
 use crate::knobs::Knobs;
@@ -53,18 +54,20 @@ pub struct Blow {
     pub host: Option<u16>,
     /// The host lives on, and serves clients that have the old table.
     pub lives: bool,
+    /// The victim alone cannot reach the host any more.
+    pub parts: bool,
 }
 
 impl Blow {
     /// The death of the victim alone.
-    pub const DEATH: Self = Self { death: true, host: None, lives: false };
+    pub const DEATH: Self = Self { death: true, host: None, lives: false, parts: false };
 
     /// Every loss of one of `hosts` hosts, with and without the death of the victim.
     pub fn of_hosts(hosts: u16) -> Vec<Self> {
         let mut blows = Vec::new();
         for host in (0..hosts).map(Some) {
             for (death, lives) in [(false, false), (false, true), (true, false), (true, true)] {
-                blows.push(Self { death, host, lives });
+                blows.push(Self { death, host, lives, ..Self::default() });
             }
         }
         blows
@@ -77,6 +80,8 @@ pub struct CrashCase {
     height: usize,
     setup: Setup,
     checkpoint: Checkpoint,
+    /// The other compute servers do not wait for the victim.
+    at_once: bool,
     checker: Checker,
     record: Rc<Record>,
 }
@@ -122,7 +127,8 @@ impl CrashCase {
     /// If the structure that `operation` needs cannot be reached: this is for tests.
     pub fn new(operation: VictimOp, height: usize, setup: Setup) -> Self {
         let checkpoint = operation.checkpoint(height, &setup, LEASE_NANOS, &Self::knobs(&setup, 0));
-        Self { operation, height, setup, checkpoint, checker: Checker::new(), record: Rc::default() }
+        let (checker, record) = (Checker::new(), Rc::default());
+        Self { operation, height, setup, checkpoint, at_once: false, checker, record }
     }
 
     /// Returns the world of the schedules, for printing a trace.
@@ -178,14 +184,8 @@ impl CrashCase {
         let members = self.spawn(seed, &computes);
         let victim = computes[0].fabric.number();
         let before = self.checkpoint.fixture.sim.effects(victim);
-        if let Some((point, Blow { death, host, lives })) = point {
-            if death {
-                self.checkpoint.fixture.sim.kill_after(victim, point);
-            }
-            if let Some(host) = host {
-                let dead_for = (!lives).then_some(DEAD_FOR);
-                self.checkpoint.fixture.sim.lose_after(victim, point, host, dead_for);
-            }
+        if let Some((point, blow)) = point {
+            self.plan(victim, point, blow);
         }
         let run = self.checkpoint.fixture.sim.run(&mut *scheduler(seed));
         let events = if trace { self.checkpoint.fixture.sim.trace() } else { Vec::new() };
@@ -218,6 +218,28 @@ impl CrashCase {
             Violation { seed, property, what, key, scenario }
         });
         (CrashRun { run, effects, died, violation }, events)
+    }
+
+    /// Makes the blow fall after an effect of the victim.
+    fn plan(&mut self, victim: u32, point: u64, blow: Blow) {
+        let sim = &mut self.checkpoint.fixture.sim;
+        if blow.death {
+            sim.kill_after(victim, point);
+        }
+        match blow.host {
+            Some(host) if blow.parts => sim.part_after(victim, point, host),
+            Some(host) => sim.lose_after(victim, point, host, (!blow.lives).then_some(DEAD_FOR)),
+            None => {}
+        }
+    }
+
+    /// Lets the other compute servers do this, on `hot` keys around that of the victim. With `at_once` they do
+    /// not wait for the victim.
+    pub fn with_others(mut self, mix: Mix, operations: u32, hot: u64, at_once: bool) -> Self {
+        let scenario = &mut self.checkpoint.fixture.scenario;
+        (scenario.first, scenario.then, scenario.operations, scenario.hot) = (mix, mix, operations, hot);
+        self.at_once = at_once;
+        self
     }
 
     fn spawn(&mut self, seed: u64, computes: &[Compute]) -> Rc<Members> {
@@ -280,7 +302,7 @@ impl CrashCase {
             _ => None,
         });
         for compute in &computes[1..] {
-            let living = script(compute, Some(&gate));
+            let living = script(compute, Some(&gate).filter(|_| !self.at_once));
             drop(sim.spawn_on(&compute.fabric, 0, "client", living.run(compute.worker())));
             if let Some(create) = other {
                 let visit = victim::visit_other(script(compute, None), create, compute.worker());

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 const MIDDLE: u64 = 400;
 /// Most keys that are loaded.
 const MOST_KEYS: u64 = 150;
+/// Number of keys that split leaves whose separators cannot be posted.
+const MOST_UNPOSTED: u64 = 8;
 /// The name of a second tree.
 pub(super) const OTHER: &str = "other";
 
@@ -55,6 +57,8 @@ pub enum VictimOp {
     Create,
     /// The drop of a tree.
     Drop,
+    /// The drop of a tree with leaves whose separators could not be posted.
+    DropUnposted,
     /// The removal of all entries.
     Clear,
 }
@@ -113,6 +117,13 @@ impl VictimOp {
             at(&[Self::Create], &[1]),
         ]
         .concat()
+    }
+
+    /// Returns the operations that begin without futures, and those that such operations lead to.
+    pub fn begun_at_once() -> Vec<(Self, usize)> {
+        let wanted = [Self::Get, Self::Insert, Self::Update, Self::Remove, Self::LeafSplit, Self::Growth];
+        let wanted = |operation| wanted.contains(&operation) || operation == Self::Handover;
+        Self::usual().into_iter().filter(|&(operation, height)| wanted(operation) && height > 1).collect()
     }
 
     /// Whether nodes must be half full rather than full.
@@ -217,7 +228,7 @@ impl VictimOp {
                 .collect(),
             Self::BulkLoad => vec![vec![VictimStep::Load(loaded)]],
             Self::Create => vec![vec![VictimStep::Create]],
-            Self::Drop => vec![vec![VictimStep::Drop]],
+            Self::Drop | Self::DropUnposted => vec![vec![VictimStep::Drop]],
             Self::Clear => vec![vec![VictimStep::Clear]],
             _ => vec![vec![VictimStep::One(key, Op::Remove)]],
         };
@@ -249,8 +260,8 @@ impl Checkpoint {
                 break;
             }
         }
-        if operation == VictimOp::Drop {
-            checkpoint.load_other(height);
+        if matches!(operation, VictimOp::Drop | VictimOp::DropUnposted) {
+            checkpoint.load_other(height, operation == VictimOp::DropUnposted);
         }
         checkpoint
     }
@@ -261,8 +272,8 @@ impl Checkpoint {
         self.initial.insert(key, value);
     }
 
-    /// Loads a second tree of that height.
-    fn load_other(&mut self, height: usize) {
+    /// Loads a second tree of that height. If `unposted`, leaves are split whose separators cannot be posted.
+    fn load_other(&mut self, height: usize, unposted: bool) {
         let worker = self.loader.worker();
         let spec = self.fixture.scenario.shape.spec(self.fixture.scenario.format);
         let scenario = self.fixture.scenario.clone();
@@ -275,9 +286,14 @@ impl Checkpoint {
                     break;
                 }
             }
-            Ok::<_, sherman_core::Error>(())
+            Ok::<_, sherman_core::Error>(tree)
         };
-        self.fixture.quiet(filled).expect("a quiet tree takes what fits");
+        let tree = self.fixture.quiet(filled).expect("a quiet tree takes what fits");
+        if unposted {
+            let other = Compute { tree, ..self.loader.clone() };
+            let odd: Vec<(u64, u64)> = (0..MOST_UNPOSTED).map(|at| (2 * at + 1, at)).collect();
+            self.fixture.load_unposted(&other, &odd);
+        }
     }
 
     fn walk(&mut self) -> Walk {

@@ -3,6 +3,7 @@
 
 use super::super::scenario::{Scenario, Shape};
 use crate::rng::Rng;
+use crate::sim::Inline;
 use sherman_core::{Format, Techniques};
 use sherman_layout::{LaneWidth, ReleaseMode};
 use std::collections::BTreeSet;
@@ -40,6 +41,8 @@ pub struct Setup {
     pub servers: u16,
     /// Copies of each volume.
     pub replicas: u16,
+    /// The compute servers whose lists execute inside `post`.
+    pub inline: Inline,
 }
 
 impl Setup {
@@ -70,6 +73,7 @@ impl Setup {
             },
             servers: 1 + row[10] as u16,
             replicas: 1,
+            inline: Inline::Nobody,
         }
     }
 
@@ -133,6 +137,15 @@ impl Setup {
         Self { replicas: 2, ..self }
     }
 
+    /// Returns the setups in which operations begin without futures: the default techniques, in every shape of
+    /// leaves. The victim's lists execute inside `post`, and so do those of the others or not.
+    pub fn inline() -> Vec<Self> {
+        let ours = Self::of(&[1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1]);
+        let shapes = [Shape::Four, Shape::Pairs, Shape::LongEntries];
+        let all = shapes.iter().zip([Inline::Everybody, Inline::Some, Inline::Some]);
+        all.map(|(&shape, inline)| Self { shape, inline, ..ours }).collect()
+    }
+
     /// Returns the scenario of such a cluster, with two other compute servers that survive.
     pub(super) fn scenario(&self, lease_nanos: u64) -> Scenario {
         Scenario {
@@ -149,6 +162,7 @@ impl Setup {
             release: self.release,
             crashes: true,
             lease_nanos,
+            inline: self.inline,
             ..Scenario::default()
         }
     }
@@ -167,6 +181,11 @@ impl fmt::Display for Setup {
         ];
         let on: Vec<&str> = named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect();
         write!(f, "{} {:?}, {:?} by {:?}, ", self.format.name(), self.shape, self.width, self.release)?;
-        write!(f, "{} servers, {} copies, with {}", self.servers, self.replicas, on.join("+"))
+        write!(f, "{} servers, {} copies, with {}", self.servers, self.replicas, on.join("+"))?;
+        if self.inline == Inline::Nobody {
+            Ok(())
+        } else {
+            write!(f, ", lists execute inside post: {:?}", self.inline)
+        }
     }
 }

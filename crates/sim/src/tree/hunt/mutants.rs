@@ -5,10 +5,11 @@
 //! checkers.
 
 use super::Hunt;
+use crate::sim::Inline;
 use crate::tree::mix::Mix;
 use crate::tree::scenario::{STEP_NANOS_OF_CRASHES, Scenario, Shape};
-use sherman_core::Format;
 use sherman_core::mutant::Mutant;
+use sherman_core::{Format, Techniques};
 
 impl Hunt {
     /// Returns the scenarios that can find `mutant`.
@@ -41,6 +42,11 @@ impl Hunt {
                 },
                 ..hashed
             },
+            // Operations must begin without futures.
+            Mutant::UnfitMeansAbsent | Mutant::RefusedLaneUsed | Mutant::ObstacleKeepsLane => {
+                Self { bend: at_once, ..hashed }
+            }
+            Mutant::DoneBeforeWrite | Mutant::BegunAgain => Self { bend: at_once, ..hashed },
             // A place must be freed and reused while a reader has a pointer to it.
             Mutant::DetachedIgnored | Mutant::LinesNotDetached => Self { bend: churn, ..hashed },
             // A client must die while it links a leaf, and another client must change that leaf meanwhile.
@@ -136,13 +142,6 @@ impl Hunt {
                 ..lined.with_crashes()
             },
             // A client must die while it frees, loads or splits nodes of a dropped tree.
-            Mutant::DropLeftFirst => Self {
-                bend: |scenario| {
-                    drops(scenario);
-                    (scenario.operations, scenario.condemned) = (14, true);
-                },
-                ..lined.with_crashes()
-            },
             Mutant::FreedAsMerged | Mutant::EndedNotReplayed => Self { bend: drops, ..lined.with_crashes() },
             // One thread must load into a dropped tree while another thread of its compute server frees that
             // tree.
@@ -216,11 +215,15 @@ impl Hunt {
             Mutant::LeaseUnchecked
             | Mutant::LeaseCheckedOnce
             | Mutant::ClosedUsed
-            | Mutant::CopiesNotCompared => Self::everywhere().with_replicas(),
+            | Mutant::CopiesNotCompared => Self::everywhere().with_replicas().without_catalog(),
             // The client must die in the middle of a split or of a growth, or its host must.
-            Mutant::LostLanesBelieved | Mutant::RecordsNotCopied => {
-                Self { bend: churn, ..Self::everywhere().with_replicas() }
-            }
+            Mutant::LostLanesBelieved | Mutant::RecordsNotCopied => Self {
+                bend: |scenario| {
+                    churn(scenario);
+                    super::without_catalog(scenario);
+                },
+                ..Self::everywhere().with_replicas()
+            },
             _ => lined,
         }
     }
@@ -233,10 +236,17 @@ fn crowd(scenario: &mut Scenario) {
     (scenario.first, scenario.then) = (Mix::EVEN, Mix::EVEN);
 }
 
+/// Lets all operations begin without futures where they can.
+fn at_once(scenario: &mut Scenario) {
+    scenario.inline = Inline::Everybody;
+    scenario.techniques = Techniques { cache: true, ..Techniques::OURS };
+}
+
 /// Lets the threads of one compute server read few keys while others change them.
 fn gather(scenario: &mut Scenario) {
     crowd(scenario);
     (scenario.techniques.shared_reads, scenario.gets_at_once) = (true, 4);
+    scenario.inline = Inline::Nobody;
     (scenario.first, scenario.then) = (Mix::READ_AND_GROW, Mix::READ_AND_GROW);
 }
 
@@ -256,7 +266,7 @@ fn drops(scenario: &mut Scenario) {
 
 /// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
 fn churn(scenario: &mut Scenario) {
-    scenario.gets_at_once = 1;
+    (scenario.gets_at_once, scenario.inline) = (1, Inline::Nobody);
     (scenario.shape, scenario.operations) = (Shape::Four, 12);
     (scenario.loaded, scenario.hot, scenario.span_places) = (8, 12, 1);
     (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
