@@ -81,6 +81,7 @@ impl Fabric for SimFabric {
             servers: world.servers.len() as u16,
             client: self.client,
             number,
+            owner: self.owner,
             birth,
             counters: Counters::default(),
             world: Rc::clone(&self.world),
@@ -98,6 +99,7 @@ pub struct SimEndpoint {
     servers: u16,
     client: ComputeId,
     number: u32,
+    owner: u32,
     birth: u64,
     counters: Counters,
 }
@@ -123,7 +125,7 @@ impl std::fmt::Debug for SimEndpoint {
 impl Clock for SimEndpoint {
     fn now(&self) -> u64 {
         let mut world = self.world.borrow_mut();
-        let now = world.now;
+        let now = world.clock_of(self.owner).read(world.now);
         if world.history.on {
             world.history.time_was_read();
             world.learn(now);
@@ -134,6 +136,7 @@ impl Clock for SimEndpoint {
     fn wake_at(&self, at: u64, waker: &Waker) {
         let mut world = self.world.borrow_mut();
         world.history.time_was_read();
+        let at = world.clock_of(self.owner).when(at);
         world.timers.add(at, waker);
     }
 }

@@ -4,7 +4,7 @@
 use super::Driver;
 use crate::copies::Order;
 use crate::end::Ended;
-use sherman_consensus::{Members, NodeId};
+use sherman_consensus::NodeId;
 use sherman_fabric::group::HostInfo;
 use sherman_memory_server::cluster::Making;
 use sherman_replica::VolumeTable;
@@ -18,14 +18,13 @@ pub(super) struct View {
     pub(super) hosts: Vec<HostInfo>,
     /// The table, the copies that are being made, and whether the state is quiet.
     table: Option<(Arc<VolumeTable>, Vec<Making>, bool)>,
-    pub(super) members: Members,
     pub(super) leader: Option<NodeId>,
 }
 
 impl View {
     /// The view of a host that knows only the hosts that were there when it registered.
     pub(super) fn new(hosts: Vec<HostInfo>) -> Self {
-        Self { applied: 0, hosts, table: None, members: Members::default(), leader: None }
+        Self { applied: 0, hosts, table: None, leader: None }
     }
 
     /// The number of a node's host.
@@ -37,13 +36,12 @@ impl View {
 impl Driver {
     /// Looks at the state, if it has changed.
     pub(super) fn look(&mut self) {
-        let status = self.parts.group.status();
+        let status = self.parts.node.status();
         if status.applied == self.view.applied {
             return;
         }
         self.view.applied = status.applied;
-        self.view.members = status.members;
-        let Some(state) = self.parts.group.state().state() else { return };
+        let Some(state) = self.parts.node.state() else { return };
         let is_same = state.hosts().iter().map(|host| &host.info).eq(self.view.hosts.iter());
         let hosts = if is_same { None } else { Some(state.host_infos()) };
         let (table, quiet) = (Arc::clone(state.table()), state.quiet());
@@ -75,7 +73,7 @@ impl Driver {
     pub(super) fn note_leader(&mut self, leader: Option<NodeId>) {
         self.view.leader = leader;
         let leads = leader.is_some_and(|leader| self.view.host_of(leader) == Some(self.parts.own.host));
-        self.parts.directory.set_leader(self.leader_address(), leads);
+        self.parts.directory.set_leader(self.parts.node.leader_address(), leads);
     }
 
     fn note_table(&mut self, table: Arc<VolumeTable>, makings: Vec<Making>, quiet: bool) {

@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 use super::script::{Record as Report, SPAN};
 use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
-use crate::sim::{Run, Sim};
+use crate::sim::{Run, Sim, Wrong};
 use sherman_core::redo::Record;
 use sherman_core::survey::{account, survey};
 use sherman_core::{ComputeServer, Walk};
@@ -48,6 +48,23 @@ pub enum Property {
     Copies,
     /// The loss of one host leaves no change in doubt.
     Settled,
+    /// No lease counts that the control state does not know, and one host leads in a term.
+    Leases,
+    /// No process goes back to an older epoch.
+    Epochs,
+    /// No host is declared lost without a reason.
+    Hosts,
+}
+
+impl From<Wrong> for Property {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Leases => Self::Leases,
+            Wrong::Epochs => Self::Epochs,
+            Wrong::Hosts => Self::Hosts,
+            Wrong::Progress => Self::Progress,
+        }
+    }
 }
 
 /// A property that did not hold, and the schedule that shows it.

@@ -14,6 +14,7 @@
 //! | [`control`] | calls, fencing, and faults: clients that die, servers that are lost |
 //! | [`volumes`] | volumes in several copies: hosts, the table, promotion |
 //! | [`copier`] | what hosts do to make copies again, and second losses |
+//! | [`group`] | the control group of a schedule: hosts as processes, messages, cuts, clocks |
 //! | [`timers`] | virtual time |
 //! | [`state`] | the hash of the whole state, for exhaustive search |
 
@@ -21,6 +22,7 @@ pub(crate) mod actors;
 pub(crate) mod control;
 pub(crate) mod copier;
 pub(crate) mod flight;
+pub(crate) mod group;
 pub(crate) mod queue_pair;
 pub(crate) mod state;
 pub(crate) mod timers;
@@ -40,6 +42,7 @@ use queue_pair::QueuePair;
 use sherman_fabric::{Caps, ComputeId, Verb, WorkList};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::MemoryServer;
+use sherman_replica::VolumeTable;
 use std::rc::Rc;
 use timers::Timers;
 
@@ -87,6 +90,15 @@ pub(crate) struct ComputeServer {
     pub(crate) stalled_until: u64,
     /// The epoch of the table that it uses.
     pub(crate) epoch: u64,
+    /// The process whose identity it is. All identities of a process have one clock.
+    pub(crate) process: u32,
+    pub(crate) clock: group::hosts::DriftingClock,
+    /// Until when it may count on its lease, by its own clock. Kept in schedules with a control group.
+    pub(crate) lease_until: u64,
+    /// Its process has ended the identity.
+    pub(crate) ended: bool,
+    /// The host that answered it last.
+    pub(crate) leader: Option<u16>,
     /// The host that is lost right after this many effects, and for how long it is dead before the control
     /// state knows.
     pub(crate) costs: Option<(u64, HostLoss)>,
@@ -134,6 +146,14 @@ pub(crate) struct World {
     /// The copies of volumes. Without replication each server is a volume.
     pub(crate) volumes: volumes::Volumes,
     saved_volumes: volumes::Volumes,
+    /// The control group of this schedule, if it has one.
+    pub(crate) net: Option<Box<group::net::Net>>,
+    /// When the next thing happens in it.
+    net_due: u64,
+    /// Whether clocks differ in this schedule.
+    drifts: bool,
+    /// What happened in the group of this schedule.
+    pub(crate) seen_group: group::GroupSeen,
     pub(crate) compute_servers: Vec<ComputeServer>,
     saved_compute_servers: Vec<ComputeServer>,
     pub(crate) endpoints: Vec<EndpointState>,
@@ -199,6 +219,10 @@ impl World {
             servers: servers.collect(),
             saved_volumes: volumes.clone(),
             volumes,
+            net: None,
+            net_due: u64::MAX,
+            drifts: false,
+            seen_group: group::GroupSeen::default(),
             compute_servers: Vec::new(),
             saved_compute_servers: Vec::new(),
             endpoints: Vec::new(),
@@ -272,6 +296,8 @@ impl World {
         }
         self.compute_servers.clone_from(&self.saved_compute_servers);
         self.volumes.clone_from(&self.saved_volumes);
+        (self.net, self.net_due, self.drifts) = (None, u64::MAX, false);
+        self.seen_group = group::GroupSeen::default();
         self.endpoints.truncate(self.saved_endpoints);
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.calls.clear());
         self.queue_pairs.truncate(self.saved_endpoints * self.servers.len());
@@ -293,18 +319,29 @@ impl World {
         self.history.reset();
     }
 
-    pub(crate) fn add_compute_server(&mut self, client: ComputeId, incarnation: u32) -> u32 {
+    pub(crate) fn add_compute_server(
+        &mut self,
+        client: ComputeId,
+        incarnation: u32,
+        table: &VolumeTable,
+    ) -> u32 {
+        let process = self.compute_servers.len() as u32;
         self.compute_servers.push(ComputeServer {
             client,
             incarnation,
             dead: false,
-            cut_off: self.unreachable(),
+            cut_off: self.unreachable(table),
             fenced: vec![false; self.servers.len()],
             effects: 0,
             dies_after: u64::MAX,
             asleep_until: 0,
             stalled_until: 0,
-            epoch: self.volumes.table.epoch(),
+            epoch: table.epoch(),
+            process,
+            clock: group::hosts::DriftingClock::TRUE,
+            lease_until: 0,
+            ended: false,
+            leader: None,
             costs: None,
         });
         self.compute_servers.len() as u32 - 1
@@ -379,6 +416,9 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if self.net_due <= self.now {
+                self.run_net();
+            }
             if self.volumes.copier.is_busy() {
                 self.work_on_copies();
             }
@@ -438,7 +478,7 @@ impl World {
     fn sleep_through(&mut self) -> bool {
         let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
         let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
-        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else {
+        let Some(end) = ends.filter(|&end| end <= self.timers.next().min(self.net_due)) else {
             return false;
         };
         self.now = self.now.max(end);
@@ -449,7 +489,7 @@ impl World {
     /// Picks the next event: first the actor, then the event.
     #[inline]
     fn choose<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Option<Choice> {
-        let timers = self.live_tasks > 0 && !self.timers.is_empty();
+        let timers = self.live_tasks > 0 && (!self.timers.is_empty() || self.net_due < u64::MAX);
         let who = if timers && self.knobs.time_jumps && !self.actors.choices().is_empty() {
             self.actors.push_jump();
             let who = pick(scheduler, self.actors.choices());
@@ -501,7 +541,7 @@ impl World {
                 return Some(task);
             }
             (ChoiceKind::Advance, _) => {
-                self.now = self.now.max(self.timers.next());
+                self.now = self.now.max(self.timers.next().min(self.net_due));
                 self.note_event(choice);
             }
             (ChoiceKind::Execute | ChoiceKind::Answer, Actor::Control(endpoint)) => {

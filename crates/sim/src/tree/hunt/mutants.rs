@@ -57,6 +57,7 @@ impl Hunt {
                 format: Some(Format::SortedStamped),
                 crashes: false,
                 replicas: false,
+                group: None,
                 breach: None,
                 bend: |scenario| {
                     scenario.operations = 20;
@@ -212,6 +213,8 @@ impl Hunt {
                 bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
                 ..lined.with_crashes()
             },
+            // A host must be cut off from some clients and from the other hosts.
+            Mutant::AcknowledgedClosed => Self::everywhere().with_group(3),
             // A host must be lost, or a client die between the two halves of a list.
             Mutant::LeaseUnchecked
             | Mutant::LeaseCheckedOnce

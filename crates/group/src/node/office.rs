@@ -2,31 +2,35 @@
 //!
 //! - It begins with [`Command::Lead`], before any other command.
 //! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
-//!   every message of the group counts too.
+//!   every message of the group counts too. A leader that does not hear a majority declares nobody lost.
 //! - It lets the state's time pass while a volume is closed.
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
 
-use super::Driver;
-use crate::clock;
+use super::{Node, Notice};
+#[cfg(feature = "mutants")]
+use crate::mutant::{Mutant, planted};
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pause between two looks at the members of the group, in nanoseconds.
-const MEMBERS_EVERY: u64 = 50_000_000;
-/// How long the leader waits for the result of a command or a change of its own before it forgets it.
-const PATIENCE: u64 = 5_000_000_000;
+/// The pause between two looks at the members of the group, in nanoseconds, and as a part of the time for
+/// which a host may be silent. The shorter one counts.
+const MEMBERS_EVERY: (u64, u64) = (50_000_000, 4);
+/// How long the leader waits for the result of a command or a change of its own before it forgets it, in
+/// nanoseconds, and in times for which a host may be silent.
+const PATIENCE: (u64, u64) = (5_000_000_000, 16);
 /// Ticks in a lease.
 const TICKS: u64 = 16;
-/// The shortest time between two ticks, in nanoseconds.
-const SHORTEST_TICK: u64 = 2_000_000;
+/// The shortest time between two ticks, in nanoseconds, and as a part of the time for which a host may be
+/// silent.
+const SHORTEST_TICK: (u64, u64) = (2_000_000, 8);
 
 /// The leader's notes.
 #[derive(Debug)]
 pub(super) struct Office {
-    /// Whether the state knows that this host leads.
+    /// Whether this host has said to the state that it leads.
     pub(super) leads: bool,
     /// When each host gave a sign of life, by number. A host that is missing begins now.
     heard: BTreeMap<u16, u64>,
@@ -80,7 +84,7 @@ impl Office {
     }
 
     /// Notes the result of a change of the members.
-    pub(super) fn changed(&mut self, ticket: Ticket, _done: bool) {
+    pub(super) fn changed(&mut self, ticket: Ticket) {
         if self.change.take_if(|(waiting, _)| *waiting == ticket).is_some() {
             self.next_members = 0;
         }
@@ -102,20 +106,27 @@ impl Office {
     }
 }
 
-impl Driver {
-    /// Says to the state that this host leads.
-    pub(super) fn lead(&mut self) {
-        let proposed = self.propose_at_once(&Command::Lead { now: clock::now() });
+impl<R> Node<R> {
+    /// Says to the state that this host leads. `now` was read after the node began to lead: the state counts
+    /// time from there, and the former leader's commands are older (L3).
+    pub(super) fn lead(&mut self, now: u64) {
+        #[cfg(feature = "mutants")]
+        if planted(Mutant::LeadUnsaid) {
+            self.office.iter_mut().for_each(|office| office.leads = true);
+            return;
+        }
+        let proposed = self.propose_at_once(&Command::Lead { now });
         if let (Ok(_), Some(office)) = (proposed, &mut self.office) {
             office.leads = true;
         }
     }
 
-    /// Does what is due.
-    pub(super) fn duties(&mut self, now: u64) {
+    /// Does what is due, if this host leads. The caller has passed in everything that has arrived: otherwise
+    /// hosts might seem silent whose messages wait.
+    pub fn duties(&mut self, now: u64) {
         match &self.office {
             None => return,
-            Some(office) if !office.leads => return self.lead(),
+            Some(office) if !office.leads => return self.lead(now),
             Some(_) => {}
         }
         self.declare_lost(now);
@@ -124,15 +135,34 @@ impl Driver {
         self.keep_members(now);
     }
 
+    fn patience(&self) -> u64 {
+        PATIENCE.0.min(self.options.detect.saturating_mul(PATIENCE.1))
+    }
+
+    /// Declares hosts lost that are silent, unless the voters are silent that this leader needs. Then it is
+    /// the leader that hears nobody. What it proposed then could be committed later, when all are heard again.
     fn declare_lost(&mut self, now: u64) {
-        let (own, detect) = (self.parts.own.host, self.parts.detect.as_nanos() as u64);
-        let others = self.view.hosts.iter().filter(|host| host.up && host.number != own);
-        let Some(office) = &mut self.office else { return };
-        for host in office.silent(others.map(|host| host.number), detect, now) {
-            let Some(found) = self.view.hosts.iter().find(|found| found.number == host) else { continue };
-            let incarnation = found.incarnation;
-            let silent = self.parts.detect;
-            tracing::warn!(host, "a host was silent for {silent:?}: declaring it lost");
+        #[cfg(feature = "mutants")]
+        if planted(Mutant::NobodyLost) {
+            return;
+        }
+        let (own, detect) = (self.options.own.host, self.options.detect);
+        let Self { office: Some(office), group, members, .. } = self else { return };
+        let Some(state) = group.state().state() else { return };
+        let others = state.hosts().iter().map(|host| &host.info).filter(|host| host.up && host.number != own);
+        let silent = office.silent(others.map(|host| host.number), detect, now);
+        let found = silent.into_iter().filter_map(|host| state.host(host)).map(|host| &host.info);
+        let (silent, nodes): (Vec<(u16, u32)>, Vec<NodeId>) =
+            found.map(|host| ((host.number, host.incarnation), host.node)).unzip();
+        let lost = office.losing.values().filter_map(|host| state.host(*host)).map(|host| host.info.node);
+        let unheard: BTreeSet<NodeId> = nodes.into_iter().chain(lost).collect();
+        let voters = &members.voters;
+        let deaf = unheard.iter().filter(|node| voters.contains(node)).count() * 2 >= voters.len();
+        if deaf && !silent.is_empty() {
+            return;
+        }
+        for (host, incarnation) in silent {
+            self.notices.push(Notice::Silent { host });
             let proposed = self.propose(&Command::HostLost { now, host, incarnation });
             if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
                 office.losing.insert(ticket, host);
@@ -141,8 +171,10 @@ impl Driver {
     }
 
     fn let_time_pass(&mut self, now: u64) {
-        let needed = self.parts.group.state().state().is_some_and(|state| state.needs_tick());
-        let every = (self.parts.lease.as_nanos() as u64 / TICKS).max(SHORTEST_TICK);
+        let needed = self.state().is_some_and(ClusterState::needs_tick);
+        let shortest = SHORTEST_TICK.0.min(self.options.detect / SHORTEST_TICK.1);
+        let every = (self.options.lease / TICKS).max(shortest).max(1);
+        let until = now.saturating_add(self.patience());
         let Some(office) = &mut self.office else { return };
         if !needed {
             office.next_tick = u64::MAX;
@@ -161,22 +193,28 @@ impl Driver {
         }
         let proposed = self.propose(&Command::Tick { now });
         if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
-            office.tick = Some((ticket, now + PATIENCE));
+            office.tick = Some((ticket, until));
         }
     }
 
     /// Opens the volumes again if they were closed for too long so that copies can be made (J6).
     fn abort_makings(&mut self, now: u64) {
-        let is_overdue = self.parts.group.state().state().is_some_and(ClusterState::is_making_overdue);
+        let is_overdue = self.state().is_some_and(ClusterState::is_making_overdue);
         let waits =
             self.office.as_ref().is_some_and(|office| office.abort.is_some_and(|(_, until)| now < until));
         if !is_overdue || waits {
             return;
         }
-        tracing::warn!("volumes were closed for too long: they open without their new copies");
+        self.notices.push(Notice::Overdue);
+        self.give_up_pause(now);
+    }
+
+    /// Opens the volumes that are closed so that copies can be made, if this host leads.
+    pub fn give_up_pause(&mut self, now: u64) {
+        let until = now.saturating_add(self.patience());
         let proposed = self.propose(&Command::AbortMaking { now });
         if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
-            office.abort = Some((ticket, now + PATIENCE));
+            office.abort = Some((ticket, until));
         }
     }
 
@@ -185,11 +223,11 @@ impl Driver {
         if now < office.next_members || office.change.is_some_and(|(_, until)| now < until) {
             return;
         }
-        let mut begun = None;
+        let (mut begun, until) = (None, now.saturating_add(self.patience()));
         for change in self.wanted_changes() {
-            match self.parts.group.change(change) {
+            match self.group.change(change) {
                 Ok(ticket) => {
-                    begun = Some((ticket, now + PATIENCE));
+                    begun = Some((ticket, until));
                     break;
                 }
                 // There is no room for another learner, or a learner lacks much of the log. That may change.
@@ -197,19 +235,20 @@ impl Driver {
                 Err(_) => break,
             }
         }
+        let every = MEMBERS_EVERY.0.min(self.options.detect / MEMBERS_EVERY.1);
         if let Some(office) = &mut self.office {
             office.change = begun;
-            office.next_members = now + MEMBERS_EVERY;
+            office.next_members = now + every;
         }
     }
 
     fn wanted_changes(&self) -> Vec<Change> {
-        let Some(state) = self.parts.group.state().state() else { return Vec::new() };
-        let members = &self.view.members;
-        let present: Vec<NodeId> =
-            self.view.hosts.iter().filter(|host| host.up).map(|host| host.node).collect();
+        let Some(state) = self.state() else { return Vec::new() };
+        let members = &self.members;
+        let up = state.hosts().iter().map(|host| &host.info).filter(|host| host.up);
+        let present: Vec<NodeId> = up.map(|host| host.node).collect();
         let wanted = state.voters_wanted(&members.voters);
-        wanted_changes(self.parts.group.status().id, members, &present, &wanted)
+        wanted_changes(self.group.status().id, members, &present, &wanted)
     }
 }
 

@@ -1,41 +1,72 @@
 //! Requests to control.
 //!
 //! Every host answers [`Request::Cluster`], and tells a host that it knows to be lost. The leader answers
-//! everything else: it proposes a command, and sends the answer when the command is committed.
+//! everything else: it proposes a command, and answers when the command is committed.
 
-use super::Driver;
-use crate::clock;
+use super::{Answer, Node};
 use crate::machine::encode;
-use crate::options::MOST_HOSTS;
-use crate::plane::{Ask, not_leader};
-use sherman_consensus::{Refused, Ticket, Unanswered};
+use sherman_consensus::{MAX_VOTERS, Refused, Ticket, Unanswered};
 use sherman_control::plane::Asker;
-use sherman_fabric::group::ClusterInfo;
+use sherman_fabric::group::{ClusterInfo, HostInfo};
 use sherman_fabric::{FabricError, Refusal, Request, Response};
 use sherman_memory_server::cluster::Command;
 
-impl Driver {
-    pub(super) fn ask(&mut self, ask: Ask) {
-        let Ask { asker, request, reply } = ask;
+/// The most hosts that a cluster can have at a time: all of them are members of its group.
+pub const MOST_HOSTS: u16 = 2 * MAX_VOTERS as u16;
+
+/// The refusal of a host that does not lead. Clients ask the leader instead, or this host again.
+pub fn not_leader(leader: &str) -> FabricError {
+    FabricError::Refused(Refusal::NotLeader { leader: leader.to_owned() })
+}
+
+impl<R> Node<R> {
+    /// Takes a request. Its answer comes with the output, now or later. `now` is this host's clock.
+    pub fn ask(&mut self, asker: Asker, request: Request, reply: R, now: u64) {
+        #[cfg(feature = "mutants")]
+        let Some((request, reply)) = self.answer_alone(request, reply) else { return };
         match request {
-            Request::Cluster => reply.send(Ok(Response::Cluster(Box::new(self.info())))),
-            Request::Alive { host, incarnation } => reply.send(self.alive(host, incarnation)),
+            Request::Cluster => {
+                let info = Response::Cluster(Box::new(self.info()));
+                self.answers.push((reply, Ok(info)));
+            }
+            Request::Alive { host, incarnation } => {
+                let answer = self.alive(host, incarnation, now);
+                self.answers.push((reply, answer));
+            }
             request => {
-                let command = self.check_room(&request).and_then(|()| command(asker, request));
+                let command = self.check_room(&request).and_then(|()| command(asker, request, now));
                 let proposed = command.and_then(|command| self.propose(&command));
                 match proposed {
                     Ok(ticket) => drop(self.waiting.insert(ticket, reply)),
-                    Err(error) => reply.send(Err(error)),
+                    Err(error) => self.answers.push((reply, Err(error))),
                 }
             }
         }
     }
 
+    /// Planted bugs: requests that are answered from this node's memory alone.
+    #[cfg(feature = "mutants")]
+    fn answer_alone(&mut self, request: Request, reply: R) -> Option<(Request, R)> {
+        use crate::mutant::{Mutant, planted};
+        use sherman_fabric::control::Renewal;
+        let leads = self.office.as_ref().is_some_and(|office| office.leads);
+        let answer = match (&request, self.state()) {
+            (Request::Volumes, Some(state)) if planted(Mutant::TablesFromMemory) => {
+                Response::Volumes(state.table().encode())
+            }
+            (Request::Renew, Some(_)) if leads && planted(Mutant::GrantsAlone) => {
+                Response::Renewed(Renewal::default())
+            }
+            _ => return Some((request, reply)),
+        };
+        self.answers.push((reply, Ok(answer)));
+        None
+    }
+
     /// Refuses a host that the group has no room for. A host that repeats its offer is among the others.
     fn check_room(&self, request: &Request) -> Result<(), FabricError> {
         let Request::Register { offer } = request else { return Ok(()) };
-        let state = self.parts.group.state().state();
-        let hosts = state.map_or(&[][..], |state| state.hosts());
+        let hosts = self.state().map_or(&[][..], |state| state.hosts());
         let present = hosts.iter().filter(|host| host.info.up).count();
         if present < usize::from(MOST_HOSTS) || hosts.iter().any(|host| host.boot == offer.boot) {
             return Ok(());
@@ -45,56 +76,59 @@ impl Driver {
 
     /// What this host knows about the cluster.
     fn info(&self) -> ClusterInfo {
-        let (host, leader) = (self.parts.own.host, self.leader_address());
-        let mut info = match self.parts.group.state().state() {
-            Some(state) => state.info(host, leader),
+        let (own, leader) = (self.options.own, self.leader_address());
+        let mut info = match self.state() {
+            Some(state) => state.info(own.host, leader),
             None => ClusterInfo {
-                cluster: self.parts.own.cluster,
-                host,
-                lease_nanos: self.parts.lease.as_nanos() as u64,
-                hosts: self.parts.hosts.clone(),
+                cluster: own.cluster,
+                host: own.host,
+                lease_nanos: self.options.lease,
+                hosts: self.options.hosts.clone(),
                 ..ClusterInfo::default()
             },
         };
-        for host in &mut info.hosts {
-            host.voter = self.view.members.voters.contains(&host.node);
-        }
+        self.mark_voters(&mut info.hosts);
         info
     }
 
+    /// The state does not know who votes.
+    fn mark_voters(&self, hosts: &mut [HostInfo]) {
+        for host in hosts {
+            host.voter = self.members.voters.contains(&host.node);
+        }
+    }
+
     /// Takes a sign of life. A host that the state counts as lost learns it from every host that knows.
-    fn alive(&mut self, host: u16, incarnation: u32) -> Result<Response, FabricError> {
-        let known = self.view.hosts.iter().find(|known| known.number == host);
-        let present = known.is_some_and(|known| known.up && known.incarnation == incarnation);
+    fn alive(&mut self, host: u16, incarnation: u32, now: u64) -> Answer {
+        let known = match self.state() {
+            Some(state) => state.host(host).map(|host| (host.info.up, host.info.incarnation)),
+            None => {
+                let mut hosts = self.options.hosts.iter();
+                hosts.find(|known| known.number == host).map(|known| (known.up, known.incarnation))
+            }
+        };
+        let present = known == Some((true, incarnation));
         let lost = FabricError::ServerLost { server: host };
         match &mut self.office {
             Some(office) if present => {
-                office.heard(host, incarnation, clock::now());
+                office.heard(host, incarnation, now);
                 Ok(Response::Done)
             }
             // The leader has the whole state.
             Some(_) => Err(lost),
-            None if known.is_some_and(|known| !known.up) => Err(lost),
-            None => Err(self.not_leader()),
+            None if known.is_some_and(|(up, _)| !up) => Err(lost),
+            None => Err(self.refer()),
         }
     }
 
-    /// Refuses what only the leader answers.
-    pub(super) fn not_leader(&self) -> FabricError {
+    /// The refusal of what only the leader answers.
+    pub fn refer(&self) -> FabricError {
         not_leader(self.leader_address().as_deref().unwrap_or_default())
     }
 
-    /// The address of the leader, if this host knows one.
-    pub(super) fn leader_address(&self) -> Option<String> {
-        let leader = self.view.leader?;
-        let host = self.view.hosts.iter().find(|host| host.node == leader);
-        host.map(|host| host.address.clone())
-    }
-
-    /// Proposes a command, if this host leads and has said so to the state.
     pub(super) fn propose(&mut self, command: &Command) -> Result<Ticket, FabricError> {
         if !self.office.as_ref().is_some_and(|office| office.leads) {
-            return Err(self.not_leader());
+            return Err(self.refer());
         }
         self.propose_at_once(command)
     }
@@ -102,40 +136,32 @@ impl Driver {
     pub(super) fn propose_at_once(&mut self, command: &Command) -> Result<Ticket, FabricError> {
         let unknown = |_| FabricError::Refused(Refusal::BadRequest { what: NO_REQUEST });
         let bytes = encode(command).map_err(unknown)?;
-        self.parts.group.propose(bytes).map_err(|refused| match refused {
+        self.group.propose(bytes).map_err(|refused| match refused {
             Refused::TooLarge { bytes, limit } => {
                 FabricError::TooLarge { asked: bytes as u64, limit: limit as u64 }
             }
             // The sender asks again.
-            _ => self.not_leader(),
+            _ => self.refer(),
         })
     }
 
     /// Answers a request whose command has a result.
-    pub(super) fn proposed(
-        &mut self,
-        ticket: Ticket,
-        result: Result<Result<Response, FabricError>, Unanswered>,
-    ) {
+    pub(super) fn proposed(&mut self, ticket: Ticket, result: Result<Answer, Unanswered>) {
         if let Some(office) = &mut self.office {
             office.proposed(ticket);
         }
         let Some(reply) = self.waiting.remove(&ticket) else { return };
-        reply.send(match result {
-            Ok(answer) => answer.map(|response| self.with_voters(response)),
+        let answer = match result {
+            Ok(answer) => answer.map(|mut response| {
+                if let Response::Registered(registration) = &mut response {
+                    self.mark_voters(&mut registration.hosts);
+                }
+                response
+            }),
             // The state recognises most repeated commands, and the others do no harm.
-            Err(_) => Err(self.not_leader()),
-        });
-    }
-
-    /// The state does not know who votes.
-    fn with_voters(&self, mut response: Response) -> Response {
-        if let Response::Registered(registration) = &mut response {
-            for host in &mut registration.hosts {
-                host.voter = self.view.members.voters.contains(&host.node);
-            }
-        }
-        response
+            Err(_) => Err(self.refer()),
+        };
+        self.answers.push((reply, answer));
     }
 }
 
@@ -149,8 +175,7 @@ const FOR_VOLUMES: &str = "this request is for a volume";
 const FOR_MEMBERS: &str = "a process that is no member may not send this request";
 
 /// The command for a request. Its sender's time does not count, but that of the leader.
-fn command(asker: Asker, request: Request) -> Result<Command, FabricError> {
-    let now = clock::now();
+fn command(asker: Asker, request: Request, now: u64) -> Result<Command, FabricError> {
     let refuse = |what| Err(FabricError::Refused(Refusal::BadRequest { what }));
     match (asker, request) {
         (Asker::Nobody | Asker::Operator, Request::Join) => Ok(Command::Join { now }),
@@ -176,6 +201,7 @@ mod tests {
 
     #[test]
     fn a_request_becomes_the_command_of_its_sender() {
+        let command = |asker, request| command(asker, request, 1);
         let member = Asker::Member { client: ComputeId(3), incarnation: 4 };
         assert!(matches!(command(Asker::Nobody, Request::Join), Ok(Command::Join { .. })));
         let renew = command(member, Request::Renew);
