@@ -24,13 +24,8 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: &[Self] = &[
-        Self::GrantsAlone,
-        Self::LeadUnsaid,
-        Self::PauseCounts,
-        Self::NobodyLost,
-        Self::TablesFromMemory,
-    ];
+    pub const ALL: &[Self] =
+        &[Self::GrantsAlone, Self::LeadUnsaid, Self::PauseCounts, Self::NobodyLost, Self::TablesFromMemory];
 }
 
 thread_local! {

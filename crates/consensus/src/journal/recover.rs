@@ -1,8 +1,8 @@
 //! Reads a node's log from its two segments.
 
 use super::record::{ALIGN, Kind, Record, record};
-use crate::bytes::Reader;
 use crate::NodeId;
+use crate::bytes::Reader;
 use crate::disk::SEGMENTS;
 use crate::error::LogCorrupt;
 use crate::log::place;

@@ -104,6 +104,24 @@ impl Office {
         }
         silent
     }
+
+    /// Whether a majority of the voters gave a sign of life within the last `recent` nanoseconds. The leader
+    /// itself counts, and hosts that were lost do not.
+    fn hears_majority(
+        &self,
+        own: NodeId,
+        voters: &[NodeId],
+        state: &ClusterState,
+        recent: u64,
+        now: u64,
+    ) -> bool {
+        let host = |node: NodeId| state.hosts().iter().find(|host| host.info.up && host.info.node == node);
+        let heard = |node: &&NodeId| {
+            let at = host(**node).and_then(|host| self.heard.get(&host.info.number));
+            **node == own || at.is_some_and(|at| now.saturating_sub(*at) <= recent)
+        };
+        2 * voters.iter().filter(heard).count() > voters.len()
+    }
 }
 
 impl<R> Node<R> {
@@ -139,8 +157,9 @@ impl<R> Node<R> {
         PATIENCE.0.min(self.options.detect.saturating_mul(PATIENCE.1))
     }
 
-    /// Declares hosts lost that are silent, unless the voters are silent that this leader needs. Then it is
-    /// the leader that hears nobody. What it proposed then could be committed later, when all are heard again.
+    /// Declares hosts lost that are silent, if the leader has just heard a majority. Otherwise it is the leader
+    /// that hears nobody, and what it proposes now could be committed later, when it leads again. So it begins
+    /// to listen anew: of the others, some are heard again before the rest.
     fn declare_lost(&mut self, now: u64) {
         #[cfg(feature = "mutants")]
         if planted(Mutant::NobodyLost) {
@@ -151,16 +170,12 @@ impl<R> Node<R> {
         let Some(state) = group.state().state() else { return };
         let others = state.hosts().iter().map(|host| &host.info).filter(|host| host.up && host.number != own);
         let silent = office.silent(others.map(|host| host.number), detect, now);
-        let found = silent.into_iter().filter_map(|host| state.host(host)).map(|host| &host.info);
-        let (silent, nodes): (Vec<(u16, u32)>, Vec<NodeId>) =
-            found.map(|host| ((host.number, host.incarnation), host.node)).unzip();
-        let lost = office.losing.values().filter_map(|host| state.host(*host)).map(|host| host.info.node);
-        let unheard: BTreeSet<NodeId> = nodes.into_iter().chain(lost).collect();
-        let voters = &members.voters;
-        let deaf = unheard.iter().filter(|node| voters.contains(node)).count() * 2 >= voters.len();
-        if deaf && !silent.is_empty() {
-            return;
+        let node = group.status().id;
+        if !office.hears_majority(node, &members.voters, state, detect / 2, now) {
+            return office.listen_anew();
         }
+        let found = silent.into_iter().filter_map(|host| state.host(host)).map(|host| &host.info);
+        let silent: Vec<(u16, u32)> = found.map(|host| (host.number, host.incarnation)).collect();
         for (host, incarnation) in silent {
             self.notices.push(Notice::Silent { host });
             let proposed = self.propose(&Command::HostLost { now, host, incarnation });
@@ -275,6 +290,9 @@ fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sherman_fabric::group::HostOffer;
+    use sherman_layout::FormatOptions;
+    use sherman_memory_server::ClusterSettings;
 
     /// Applies changes until there are no more.
     fn settle(members: &mut Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
@@ -311,6 +329,43 @@ mod tests {
         assert_eq!(members.voters, [1, 2, 3]);
         assert_eq!(settle(&mut members, &[1, 3], &[1, 3]), [Change::Remove(2)]);
         assert_eq!(members.voters, [1, 3]);
+    }
+
+    /// The state of a cluster with three hosts.
+    fn three_hosts() -> ClusterState {
+        let settings = ClusterSettings {
+            replicas: 2,
+            volumes: 1,
+            hosts: 3,
+            volume_bytes: 16 << 20,
+            on_chip_bytes: 256 << 10,
+            format: FormatOptions::default(),
+        };
+        let mut state = ClusterState::new(7, settings).unwrap();
+        for boot in 1..=3 {
+            let address = format!("unix:/{boot}");
+            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0 };
+            state.apply(&Command::Register { now: 0, offer }).unwrap();
+        }
+        state
+    }
+
+    #[test]
+    fn a_leader_that_hears_no_majority_declares_nobody_lost() {
+        let (mut state, mut office, voters) = (three_hosts(), Office::new(), [1, 2, 3]);
+        let hears =
+            |office: &Office, state: &ClusterState, now| office.hears_majority(1, &voters, state, 50, now);
+        assert!(!hears(&office, &state, 1_000), "it has heard nobody yet");
+        assert!(office.silent([1, 2].into_iter(), 100, 1_000).is_empty());
+        office.heard(1, 2, 1_050);
+        assert!(hears(&office, &state, 1_100));
+        assert!(!hears(&office, &state, 1_101), "the leader was cut off at 1050");
+        office.heard(2, 3, 1_140);
+        assert!(hears(&office, &state, 1_150));
+        state.apply(&Command::HostLost { now: 0, host: 2, incarnation: 3 }).unwrap();
+        assert!(!hears(&office, &state, 1_150), "a lost host does not count");
+        office.heard(1, 2, 1_150);
+        assert!(hears(&office, &state, 1_150));
     }
 
     #[test]

@@ -150,8 +150,8 @@ impl Explorer {
         world.fixture.sim.record_trace(trace);
         let members = world.spawn(case, &participants, &self.record, knobs.time_jumps);
         let run = world.fixture.sim.run(scheduler);
-        let events = if trace { world.fixture.sim.trace() } else { Vec::new() };
         let group = world.fixture.sim.rest_group().map(|(wrong, what)| Found::new(wrong.into(), what));
+        let events = if trace { world.fixture.sim.trace() } else { Vec::new() };
         world.fixture.sim.record_trace(false);
         let everyone = members
             .as_ref()

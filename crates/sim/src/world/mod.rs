@@ -148,8 +148,6 @@ pub(crate) struct World {
     saved_volumes: volumes::Volumes,
     /// The control group of this schedule, if it has one.
     pub(crate) net: Option<Box<group::net::Net>>,
-    /// When the next thing happens in it.
-    net_due: u64,
     /// Whether clocks differ in this schedule.
     drifts: bool,
     /// What happened in the group of this schedule.
@@ -220,7 +218,6 @@ impl World {
             saved_volumes: volumes.clone(),
             volumes,
             net: None,
-            net_due: u64::MAX,
             drifts: false,
             seen_group: group::GroupSeen::default(),
             compute_servers: Vec::new(),
@@ -296,7 +293,7 @@ impl World {
         }
         self.compute_servers.clone_from(&self.saved_compute_servers);
         self.volumes.clone_from(&self.saved_volumes);
-        (self.net, self.net_due, self.drifts) = (None, u64::MAX, false);
+        (self.net, self.drifts) = (None, false);
         self.seen_group = group::GroupSeen::default();
         self.endpoints.truncate(self.saved_endpoints);
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.calls.clear());
@@ -416,7 +413,7 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
-            if self.net_due <= self.now {
+            if self.net_due() <= self.now {
                 self.run_net();
             }
             if self.volumes.copier.is_busy() {
@@ -433,10 +430,17 @@ impl World {
                 self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));
                 self.kill(owner, true);
             }
-            if let Some(task) = polled {
+            // Its compute server may have had its last effect in the control group meanwhile.
+            if let Some(task) = polled.filter(|&task| self.tasks[task as usize].alive) {
                 return Next::Poll(task);
             }
         }
+    }
+
+    /// When the next thing happens in the control group of the schedule.
+    #[inline]
+    fn net_due(&self) -> u64 {
+        self.net.as_ref().map_or(u64::MAX, |net| net.next())
     }
 
     /// Makes woken tasks ready, unless their compute server sleeps.
@@ -478,7 +482,7 @@ impl World {
     fn sleep_through(&mut self) -> bool {
         let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
         let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
-        let Some(end) = ends.filter(|&end| end <= self.timers.next().min(self.net_due)) else {
+        let Some(end) = ends.filter(|&end| end <= self.timers.next().min(self.net_due())) else {
             return false;
         };
         self.now = self.now.max(end);
@@ -489,7 +493,7 @@ impl World {
     /// Picks the next event: first the actor, then the event.
     #[inline]
     fn choose<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Option<Choice> {
-        let timers = self.live_tasks > 0 && (!self.timers.is_empty() || self.net_due < u64::MAX);
+        let timers = self.live_tasks > 0 && (!self.timers.is_empty() || self.net_due() < u64::MAX);
         let who = if timers && self.knobs.time_jumps && !self.actors.choices().is_empty() {
             self.actors.push_jump();
             let who = pick(scheduler, self.actors.choices());
@@ -541,7 +545,7 @@ impl World {
                 return Some(task);
             }
             (ChoiceKind::Advance, _) => {
-                self.now = self.now.max(self.timers.next().min(self.net_due));
+                self.now = self.now.max(self.timers.next().min(self.net_due()));
                 self.note_event(choice);
             }
             (ChoiceKind::Execute | ChoiceKind::Answer, Actor::Control(endpoint)) => {

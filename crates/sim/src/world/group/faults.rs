@@ -22,7 +22,9 @@ impl World {
         let now = self.now;
         let well = |host: &SimHost| {
             let cut = net.cuts.iter().any(|cut| cut.until > now && cut.cut.host == host.own.host);
-            host.runs && host.stands_until <= now && !cut && !host.lost
+            // After a trouble everybody must be heard again: two in a row are like a longer one.
+            let recovered = host.troubled_until == 0 || host.troubled_until + net.detect <= now;
+            host.runs && host.stands_until <= now && !cut && recovered && !host.lost
         };
         let Some(newest) = net.host(net.newest.1).filter(|host| host.runs) else { return false };
         let (Some(state), Some(found)) = (newest.node.state(), net.host(host)) else { return false };
@@ -118,7 +120,6 @@ impl World {
         net.seen.registered += 1;
         let boot = net.boots;
         net.queue.push(self.now + delay + 1, Item::Newcomer { boot });
-        self.net_due = net.queue.next();
     }
 
     pub(super) fn register_newcomer(&mut self, boot: u64) {
@@ -153,7 +154,6 @@ impl World {
         let Some(net) = &mut self.net else { return false };
         let at = self.now + (net.detect / 16).max(1);
         net.queue.push(at, Item::Again { ticket, endpoint });
-        self.net_due = net.queue.next();
         true
     }
 

@@ -149,6 +149,7 @@ impl World {
             ..Settings::new(u64::from(own.host) + 1, net.rng.next_u64())
         };
         let now = clock.read(net.now);
+        let is_new = matches!(origin, Origin::New);
         let (log, start, order, eager) = match origin {
             Origin::Old { log, order, eager } => (Some(log), Start::Join, order, eager),
             Origin::New => (None, Start::Join, Order::default(), false),
@@ -167,7 +168,7 @@ impl World {
             clock,
             runs: true,
             stands_until: 0,
-            troubled_until: net.now + net.detect,
+            troubled_until: if is_new { net.now } else { 0 },
             wakes_at: u64::MAX,
             looked: 0,
             next: None,

@@ -133,7 +133,6 @@ impl World {
             let origin = Origin::Old { log, order, eager: eager == Some(host.node) };
             self.start_host(own, origin, hosts.clone());
         }
-        self.net_due = self.net.as_ref().map_or(u64::MAX, |net| net.queue.next());
     }
 
     /// By how much a clock may go wrong, in thousandths.
@@ -157,7 +156,6 @@ impl World {
         while let Some((at, item)) = self.net.as_mut().and_then(|net| net.queue.pop(self.now)) {
             self.happen(at, item);
         }
-        self.net_due = self.net.as_ref().map_or(u64::MAX, |net| net.queue.next());
     }
 
     fn happen(&mut self, at: u64, item: Item) {
@@ -218,12 +216,11 @@ impl World {
         let until = self.now + REST * net.detect;
         let mut waits = self.unrest();
         while waits.is_some() && self.now < until {
-            self.now = self.now.max(self.net_due);
+            self.now = self.now.max(self.net_due());
             self.run_net();
             waits = self.unrest();
         }
         let net = self.net.take()?;
-        self.net_due = u64::MAX;
         self.drifts = false;
         let restless = waits.map(|what| (Wrong::Progress, format!("the group does not rest: {what}")));
         let wrong = net.wrong.clone().or(restless);
@@ -252,7 +249,11 @@ impl World {
     /// What the group has yet to do until it rests.
     fn unrest(&self) -> Option<String> {
         let net = self.net.as_ref()?;
-        let Some(leader) = net.leader() else { return Some("no host leads".into()) };
+        let Some(leader) = net.leader() else {
+            let all = net.hosts.iter().flatten().filter(|host| host.runs);
+            let all: Vec<_> = all.map(|host| host.node.status()).collect();
+            return Some(format!("no host leads: {all:?}"));
+        };
         let found = net.host(leader)?;
         let state = found.node.state()?;
         for known in state.hosts() {

@@ -277,6 +277,12 @@ impl Net {
         }
     }
 
+    /// When the next thing happens.
+    #[inline]
+    pub(in crate::world) fn next(&self) -> u64 {
+        self.queue.next()
+    }
+
     pub(in crate::world) fn host(&self, number: u16) -> Option<&SimHost> {
         self.hosts.get(usize::from(number))?.as_ref()
     }
