@@ -1,7 +1,7 @@
 //! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
 //! [torn|atomic|crashes|replicas|group|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints
 //! every event. `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name`
-//! explores the same scenarios without the bug.
+//! explores the same scenarios without the bug. `FIRST=1` stops at the first violation.
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_core::{Cause, Format};
@@ -82,6 +82,11 @@ fn main() {
         }
         println!("{seen:#?}");
         return println!("{}", seen.violation.map_or(String::new(), |violation| violation.to_string()));
+    }
+    if std::env::var_os("FIRST").is_some() {
+        let found = (first..first + count).find_map(|seed| explorer.run(seed).violation);
+        let found = found.map(|found| format!("{:?} by seed {}: {}", found.property, found.seed, found.what));
+        return println!("{}", found.unwrap_or_else(|| "nothing is found".into()));
     }
     let began = Instant::now();
     let explored = explorer.explore(first..first + count);

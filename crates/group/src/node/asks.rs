@@ -99,25 +99,27 @@ impl<R> Node<R> {
     }
 
     /// Takes a sign of life. A host that the state counts as lost learns it from every host that knows.
+    ///
+    /// A leader that was deposed, and does not know it yet, has an old state. So a host that the state does
+    /// not know is not lost: it may have registered at the next leader.
     fn alive(&mut self, host: u16, incarnation: u32, now: u64) -> Answer {
         let known = match self.state() {
-            Some(state) => state.host(host).map(|host| (host.info.up, host.info.incarnation)),
+            Some(state) => match state.host(host) {
+                Some(known) => Some((known.info.up, known.info.incarnation)),
+                None => state.has_registered(host).then_some((false, incarnation)),
+            },
             None => {
                 let mut hosts = self.options.hosts.iter();
                 hosts.find(|known| known.number == host).map(|known| (known.up, known.incarnation))
             }
         };
-        let present = known == Some((true, incarnation));
-        let lost = FabricError::ServerLost { server: host };
-        match &mut self.office {
-            Some(office) if present => {
+        match (&mut self.office, known) {
+            (Some(office), Some((true, of))) if of == incarnation => {
                 office.heard(host, incarnation, now);
                 Ok(Response::Done)
             }
-            // The leader has the whole state.
-            Some(_) => Err(lost),
-            None if known.is_some_and(|(up, _)| !up) => Err(lost),
-            None => Err(self.refer()),
+            (Some(_), Some(_)) | (None, Some((false, _))) => Err(FabricError::ServerLost { server: host }),
+            (_, None) | (None, Some((true, _))) => Err(self.refer()),
         }
     }
 
@@ -196,8 +198,67 @@ fn command(asker: Asker, request: Request, now: u64) -> Result<Command, FabricEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{HostId, Machine, NodeOptions};
+    use sherman_consensus::{Group, Settings, Start};
     use sherman_control::wire::words::known;
     use sherman_fabric::ComputeId;
+    use sherman_fabric::group::HostOffer;
+    use sherman_layout::FormatOptions;
+    use sherman_memory_server::{ClusterSettings, ClusterState};
+
+    /// A node that leads alone, in a cluster of which it knows one host.
+    fn leader() -> Node<u8> {
+        let settings = ClusterSettings {
+            replicas: 1,
+            volumes: 1,
+            hosts: 1,
+            volume_bytes: 16 << 20,
+            on_chip_bytes: 256 << 10,
+            format: FormatOptions::default(),
+        };
+        let mut state = ClusterState::new(7, settings).unwrap();
+        for boot in 1..=2 {
+            let address = format!("unix:/{boot}");
+            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0 };
+            state.apply(&Command::Register { now: 0, offer }).unwrap();
+        }
+        let machine = Machine::new(state);
+        let group = Group::open(Settings::new(1, 0), machine, None, Start::NewGroup, 0).unwrap();
+        let own = HostId { cluster: 7, host: 0, incarnation: 1 };
+        let options = NodeOptions { own, detect: 1_000_000, lease: 2_000_000, hosts: Vec::new() };
+        Node::new(group, options, 0)
+    }
+
+    /// Carries out what a node asks. Returns its answers.
+    fn settle(node: &mut Node<u8>) -> Vec<(u8, Answer)> {
+        let mut answers = Vec::new();
+        loop {
+            let output = node.take_output(1);
+            if output.is_empty() {
+                return answers;
+            }
+            output.writes.iter().for_each(|write| node.persisted(write.number));
+            answers.extend(output.answers);
+        }
+    }
+
+    #[test]
+    fn a_host_that_the_leader_does_not_know_is_not_told_that_it_was_lost() {
+        let mut node = leader();
+        assert!(settle(&mut node).is_empty() && node.status().leads);
+        let lost = node.propose(&Command::HostLost { now: 1, host: 1, incarnation: 2 });
+        assert!(lost.is_ok());
+        settle(&mut node);
+        let mut tell = |host, incarnation| {
+            node.ask(Asker::Nobody, Request::Alive { host, incarnation }, 5, 1);
+            settle(&mut node).remove(0).1
+        };
+        assert_eq!(tell(0, 1), Ok(Response::Done));
+        assert_eq!(tell(1, 2), Err(FabricError::ServerLost { server: 1 }));
+        assert_eq!(tell(0, 9), Err(FabricError::ServerLost { server: 0 }), "another incarnation");
+        // It may have registered at the next leader.
+        assert_eq!(tell(2, 3), Err(not_leader("unix:/1")));
+    }
 
     #[test]
     fn a_request_becomes_the_command_of_its_sender() {

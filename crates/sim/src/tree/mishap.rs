@@ -218,7 +218,7 @@ impl Mishap {
         let Scenario { computes, threads, operations, hosts, .. } = *scenario;
         let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
         let detect = lease / 2;
-        let first = rng.below(steps / 4) as u64;
+        let first = rng.below(steps / 6) as u64;
         let mut mishaps = vec![Self::of_host(rng, hosts, first, detect, true)];
         if !rng.one_in(4) {
             mishaps.push(Self::Join { step: rng.below(steps / 2) as u64 });

@@ -186,7 +186,9 @@ impl World {
     /// The table that the host of a copy has carried out.
     pub(super) fn table_at(&self, copy: u16) -> &VolumeTable {
         let host = self.net.as_ref().and_then(|net| net.host(self.volumes.host_of(copy)));
-        host.map_or(&self.volumes.table, |host| &host.done.table)
+        let Some(host) = host else { return &self.volumes.table };
+        let learnt = host.node.state().filter(|_| self.breaks(Breach::ServesEarly));
+        learnt.map_or(&host.done.table, |state| state.table())
     }
 
     /// Whether the table names this copy.

@@ -333,7 +333,10 @@ impl World {
         if changed {
             let waits = found.next.replace(order).is_some();
             if !waits {
-                let delay = 1 + net.rng.below(4 * net.weather.delay as usize) as u64;
+                // It takes time to make memory, sometimes long.
+                let slow = net.rng.one_in(6);
+                let longest = if slow { net.detect / 2 } else { 4 * net.weather.delay };
+                let delay = 1 + net.rng.below(longest as usize) as u64;
                 net.queue.push(now + delay, Item::CarryOut { host });
             }
         }
