@@ -155,7 +155,6 @@ mutants! {
     ExpiredUnnoticed "expired-unnoticed" "no client recovers members that others wait for or whose lease \
                                           expired"
 
-    AcknowledgedClosed "acknowledged-closed" "a change that happened is acknowledged before its volume is open"
     LeaseUnchecked "lease-unchecked" "a reader does not look at its lease"
     ClosedUsed "closed-used" "operations use a volume that is closed"
     CopiesNotCompared "copies-not-compared" "recovery does not compare the copies of what a dead client left"

@@ -61,6 +61,7 @@ mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use crate::mirror::{ranges, tables};
 pub use crate::server::Made;
 pub use error::HostError;
 pub use session::{Gate, Session, Turn};
@@ -131,6 +132,12 @@ impl Host {
     /// memory, and all unowned spans have their hints (T5). No client may take lanes here meanwhile.
     pub fn promote(&self) -> Result<(), OpenError> {
         self.server.promote()
+    }
+
+    /// Makes a primary another copy of its volume, which takes the stores of the new primary's CPU. Nobody may
+    /// use it as the primary any more.
+    pub fn demote(&self) {
+        self.server.demote();
     }
 
     /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.

@@ -11,7 +11,10 @@ use crate::memory::Region;
 use sherman_fabric::control::{DIGEST_BYTES, MOST_DIGESTS};
 use sherman_fabric::group::Store;
 use sherman_fabric::{FabricError, GlobalAddress, Memory, Space};
+use sherman_layout::{ChunkEntry, Geometry};
+use sherman_memory_server::MemoryServer;
 use std::cell::RefCell;
+use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 /// The longest store that one entry carries, so that a request that cuts a long one stays short.
@@ -112,6 +115,35 @@ pub(crate) fn digests(memory: &Region, offset: u64, len: u32) -> Result<Vec<u64>
         XxHash3_64::oneshot(bytes)
     };
     Ok((offset..end).step_by(DIGEST_BYTES as usize).map(digest).collect())
+}
+
+/// The tables, which the CPU changes: everything in front of the chunks but the lanes.
+pub fn tables(geometry: &Geometry) -> Vec<Range<u64>> {
+    let (lock, end) = (&geometry.lock, geometry.chunks_offset);
+    let lanes = match lock.space {
+        Space::OnChip => end..end,
+        Space::Host => lock.offset..lock.offset + lock.table_bytes(),
+    };
+    let all = [0..lanes.start, lanes.end..end];
+    all.into_iter().filter(|range| !range.is_empty()).collect()
+}
+
+/// Everything that a copy of a volume must have: the tables, and the chunks of nodes.
+pub fn ranges(server: &MemoryServer) -> Vec<Range<u64>> {
+    let geometry = server.geometry();
+    let mut ranges = tables(geometry);
+    for index in 0..geometry.chunks {
+        if !matches!(server.volume.chunk(index), Some(ChunkEntry::Nodes { .. })) {
+            continue;
+        }
+        let from = geometry.chunk_offset(index);
+        let chunk = from..from + geometry.chunk_bytes;
+        match ranges.last_mut() {
+            Some(last) if last.end == chunk.start => last.end = chunk.end,
+            _ => ranges.push(chunk),
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]

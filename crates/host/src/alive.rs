@@ -4,6 +4,7 @@
 //! member of the group any more, so this is how it finds out.
 
 use crate::address::parse_address;
+use crate::copier::Workshop;
 use crate::end::{End, Ended};
 use crate::plane::Identity;
 use sherman_control::client::PeerConnection;
@@ -12,6 +13,9 @@ use sherman_control::{ConnectError, Secret};
 use sherman_fabric::{FabricError, Refusal, Request, Response};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// How long a host that has left still takes part in the group, unless the group lets it go before.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Where the other hosts are, and which of them leads.
 #[derive(Debug, Default)]
@@ -56,6 +60,7 @@ pub(crate) struct Alive {
     /// How long an answer may take.
     pub(crate) patience: Duration,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) workshop: Arc<Workshop>,
     pub(crate) end: Arc<End>,
 }
 
@@ -79,6 +84,11 @@ impl Alive {
                 Ok(Ok(Response::Done)) => {}
                 Ok(Err(FabricError::ServerLost { server })) if server == self.own.host => {
                     return self.end.set(Ended::Lost { host: server });
+                }
+                Ok(Err(FabricError::Refused(Refusal::HostLeft { host }))) if host == self.own.host => {
+                    // The group may still need this host's vote to go on without it.
+                    self.end.sleep(LINGER);
+                    return self.end.set(Ended::Left { host });
                 }
                 Ok(Err(FabricError::Refused(Refusal::NotLeader { leader }))) if !leader.is_empty() => {
                     hint = Some(leader).filter(|leader| *leader != address);
@@ -105,7 +115,8 @@ impl Alive {
             }
         };
         let Identity { host, incarnation, .. } = self.own;
-        let answer = connection.ask(&Request::Alive { host, incarnation }, self.patience)?;
+        let request = Request::Alive { host, incarnation, progress: self.workshop.progress() };
+        let answer = connection.ask(&request, self.patience)?;
         *link = Some((address.to_owned(), connection));
         Ok(answer)
     }

@@ -31,6 +31,7 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | [`memory`] | [`CopyMaker`]: where the memory of copies comes from |
 //! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `end` | how a host ends |
@@ -68,6 +69,7 @@ mod driver;
 mod end;
 pub mod error;
 mod join;
+pub mod memory;
 mod mirror;
 pub mod options;
 mod peers;
@@ -77,9 +79,10 @@ pub mod running;
 pub use address::parse_address;
 pub use end::Ended;
 pub use error::HostError;
+pub use memory::{CopyMaker, PrivateMemory};
 pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;
 pub use running::{HostHandle, RunningHost};
 pub use sherman_group::Machine;
 pub use sherman_memory_server::cluster::ClusterSettings;
-pub use sherman_soft_nic::server::{Limits, Listen};
+pub use sherman_soft_nic::server::{Limits, Listen, ServedMemory};

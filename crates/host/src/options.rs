@@ -1,10 +1,12 @@
 //! The options of a host.
 
+use crate::memory::{CopyMaker, PrivateMemory};
 use sherman_control::{Address, Secret};
 pub use sherman_group::MOST_HOSTS;
 use sherman_memory_server::cluster::ClusterSettings;
 use sherman_soft_nic::server::{Limits, Listen};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The shortest silence after which the leader declares a host lost, unless the options say otherwise.
@@ -51,6 +53,8 @@ pub struct HostOptions {
     pub patience: Duration,
     /// The limits for clients.
     pub limits: Limits,
+    /// Makes the memory of copies.
+    pub maker: Arc<dyn CopyMaker>,
 }
 
 impl HostOptions {
@@ -68,6 +72,7 @@ impl HostOptions {
             detect: None,
             patience: Duration::from_secs(10),
             limits: Limits::default(),
+            maker: Arc::new(PrivateMemory),
         }
     }
 

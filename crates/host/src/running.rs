@@ -7,6 +7,7 @@
 use crate::address::advertised;
 use crate::alive::Alive;
 use crate::clock;
+use crate::copier::Workshop;
 use crate::copies::{Copies, Links};
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
@@ -16,11 +17,11 @@ use crate::options::{HostCluster, HostOptions, MOST_HOSTS};
 use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Settings, Start};
-use sherman_control::plane::ControlPlane;
+use sherman_control::plane::{Asker, ControlPlane};
 use sherman_control::wire::MAX_FRAME;
 use sherman_embedded::host::Host;
-use sherman_fabric::group::{HostOffer, Registration};
-use sherman_fabric::{Response, ServerStats};
+use sherman_fabric::group::{ClusterInfo, HostOffer, Registration};
+use sherman_fabric::{Request, Response, ServerStats};
 use sherman_group::{Machine, Node, NodeOptions};
 use sherman_layout::{ControlGeometry, FormatError};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
@@ -28,6 +29,7 @@ use sherman_soft_nic::server::{
     Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
 };
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -106,6 +108,7 @@ impl RunningHost {
         let hosts = registration.hosts.clone();
         let mut host = Self { server: Some(server), handle, registration, settings, threads: Vec::new() };
         let (end, orders, directory) = (Arc::clone(&host.handle.end), Arc::default(), Arc::default());
+        let workshop = Arc::<Workshop>::default();
         let parts = Parts {
             own,
             node,
@@ -117,6 +120,7 @@ impl RunningHost {
             end: Arc::clone(&end),
             server: host.handle.server.clone(),
             hosts,
+            workshop: Arc::clone(&workshop),
         };
         // From here on the driver ends the other threads, whatever happens.
         let driver = Driver::new(parts);
@@ -125,8 +129,14 @@ impl RunningHost {
             settings,
             Arc::clone(&plane),
             host.handle.server.clone(),
-            Links { secret: options.secret.clone(), patience, directory: Arc::clone(&directory) },
-        );
+            Links {
+                secret: options.secret.clone(),
+                patience,
+                directory: Arc::clone(&directory),
+                workshop: Arc::clone(&workshop),
+            },
+        )
+        .with_maker(Arc::clone(&options.maker));
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
         let alive = Alive {
@@ -135,6 +145,7 @@ impl RunningHost {
             every: detect / SIGNS,
             patience: patience / 2,
             directory,
+            workshop,
             end,
         };
         host.spawn("sherman-alive", move || alive.run())?;
@@ -244,6 +255,18 @@ impl HostHandle {
     /// sockets alone.
     pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
         self.server.copy(copy)
+    }
+
+    /// What this host knows about its cluster. `None` if it does not answer soon: it begins or ends.
+    pub fn info(&self) -> Option<ClusterInfo> {
+        let (tell, told) = sync_channel(1);
+        // Nobody may wait any more.
+        let answer = Box::new(move |answer| drop(tell.try_send(answer)));
+        self.plane.ask(Asker::Operator, Request::Cluster, answer);
+        match told.recv_timeout(LONGEST_ANSWER).ok()? {
+            Ok(Response::Cluster(info)) => Some(*info),
+            _ => None,
+        }
     }
 
     /// The counters of its memory server.

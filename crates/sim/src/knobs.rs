@@ -47,6 +47,14 @@ pub enum Breach {
     ServesEarly,
     /// T5: a host makes the stores of a deposed primary on a copy that it has promoted. Needs a control group.
     StoresAfterPromotion,
+    /// J4: as [`TrustsFirstCopy`](Self::TrustsFirstCopy), for copies that move alone.
+    MoveTrustsFirstCopy,
+    /// J7: a copy that moves gets the lanes of the primary, and keeps them when it is promoted.
+    MovedLanesKept,
+    /// J7: a host drops a copy that has moved before a table names the new one.
+    SourceDroppedEarly,
+    /// J8: primary and backup change places while recoverers still write.
+    SwappedAtOnce,
 }
 
 impl Breach {
@@ -64,6 +72,10 @@ impl Breach {
         Self::OpenedUnsettled,
         Self::DroppedCopyReused,
         Self::MakingNotMirrored,
+        Self::MoveTrustsFirstCopy,
+        Self::MovedLanesKept,
+        Self::SourceDroppedEarly,
+        Self::SwappedAtOnce,
     ];
 
     /// The breaches of hosts in a control group.

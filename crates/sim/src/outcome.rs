@@ -98,6 +98,15 @@ pub enum Fault {
     },
     /// The leader gives up the pause in which copies are made (J6), if there is one.
     AbortMaking,
+    /// An operator lets a host leave, or stay after all (J10). Refused if the others cannot take its copies.
+    Drain {
+        /// Its number.
+        host: u16,
+        /// Whether it stays.
+        cancel: bool,
+    },
+    /// An operator has copies spread evenly (J9).
+    Spread,
 }
 
 impl fmt::Display for Fault {
@@ -128,6 +137,9 @@ impl fmt::Display for Fault {
             Self::HostCut { cut } => write!(f, "{cut:?}"),
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
+            Self::Drain { host, cancel: false } => write!(f, "host {host} shall leave"),
+            Self::Drain { host, cancel: true } => write!(f, "host {host} shall stay after all"),
+            Self::Spread => write!(f, "copies shall be spread evenly"),
         }
     }
 }

@@ -16,11 +16,6 @@ pub(super) fn look_until_open() -> Option<Result<(), Error>> {
     planted(Mutant::ClosedUsed).then_some(Ok(()))
 }
 
-/// Acknowledges changes while volumes are closed.
-pub(crate) fn may_acknowledge() -> Option<bool> {
-    planted(Mutant::AcknowledgedClosed).then_some(true)
-}
-
 /// Believes the lanes of a promoted copy.
 pub(super) fn lost_lanes() -> Option<bool> {
     planted(Mutant::LostLanesBelieved).then_some(false)

@@ -3,6 +3,7 @@
 //! Every host answers [`Request::Cluster`], and tells a host that it knows to be lost. The leader answers
 //! everything else: it proposes a command, and answers when the command is committed.
 
+use super::office::Office;
 use super::{Answer, Node};
 use crate::machine::encode;
 use sherman_consensus::{MAX_VOTERS, Refused, Ticket, Unanswered};
@@ -29,8 +30,11 @@ impl<R> Node<R> {
                 let info = Response::Cluster(Box::new(self.info()));
                 self.answers.push((reply, Ok(info)));
             }
-            Request::Alive { host, incarnation } => {
+            Request::Alive { host, incarnation, progress } => {
                 let answer = self.alive(host, incarnation, now);
+                if let (Ok(_), Some(office)) = (&answer, &mut self.office) {
+                    office.progress(host, progress);
+                }
                 self.answers.push((reply, answer));
             }
             request => {
@@ -88,6 +92,11 @@ impl<R> Node<R> {
             },
         };
         self.mark_voters(&mut info.hosts);
+        let others = self.office.iter().flat_map(Office::known_progress);
+        for progress in self.progress.iter().copied().chain(others) {
+            let making = info.work.makings.iter_mut().find(|making| making.copy == progress.copy);
+            making.into_iter().for_each(|making| making.progress = progress);
+        }
         info
     }
 
@@ -103,9 +112,13 @@ impl<R> Node<R> {
     /// A leader that was deposed, and does not know it yet, has an old state. So a host that the state does
     /// not know is not lost: it may have registered at the next leader.
     fn alive(&mut self, host: u16, incarnation: u32, now: u64) -> Answer {
+        let mut left = false;
         let known = match self.state() {
             Some(state) => match state.host(host) {
-                Some(known) => Some((known.info.up, known.info.incarnation)),
+                Some(known) => {
+                    left = known.info.has_left();
+                    Some((known.info.up, known.info.incarnation))
+                }
                 None => state.has_registered(host).then_some((false, incarnation)),
             },
             None => {
@@ -117,6 +130,9 @@ impl<R> Node<R> {
             (Some(office), Some((true, of))) if of == incarnation => {
                 office.heard(host, incarnation, now);
                 Ok(Response::Done)
+            }
+            (Some(_), Some(_)) | (None, Some((false, _))) if left => {
+                Err(FabricError::Refused(Refusal::HostLeft { host }))
             }
             (Some(_), Some(_)) | (None, Some((false, _))) => Err(FabricError::ServerLost { server: host }),
             (_, None) | (None, Some((true, _))) => Err(self.refer()),
@@ -250,7 +266,7 @@ mod tests {
         assert!(lost.is_ok());
         settle(&mut node);
         let mut tell = |host, incarnation| {
-            node.ask(Asker::Nobody, Request::Alive { host, incarnation }, 5, 1);
+            node.ask(Asker::Nobody, Request::Alive { host, incarnation, progress: Vec::new() }, 5, 1);
             settle(&mut node).remove(0).1
         };
         assert_eq!(tell(0, 1), Ok(Response::Done));

@@ -21,7 +21,7 @@ use office::Office;
 use sherman_consensus::{
     BadMessage, Envelope, Event, Group, Members, NodeId, StateMachine, Status, Stopped, Ticket, Write,
 };
-use sherman_fabric::group::HostInfo;
+use sherman_fabric::group::{CopyProgress, HostInfo};
 use sherman_fabric::{FabricError, Response};
 use sherman_memory_server::ClusterState;
 use std::collections::BTreeMap;
@@ -65,6 +65,8 @@ pub struct Node<R> {
     /// When the last round began.
     last: u64,
     notices: Vec<Notice>,
+    /// How far the copies are that its host makes.
+    progress: Vec<CopyProgress>,
 }
 
 /// The answer to a request.
@@ -97,6 +99,8 @@ pub enum Notice {
     },
     /// The leader is about to open volumes that were closed for too long so that copies can be made (J6).
     Overdue,
+    /// The leader's host leaves: another voter shall lead.
+    HandsOver,
     /// The node has stopped.
     Stopped(Stopped),
 }
@@ -138,7 +142,13 @@ impl<R> Node<R> {
             leader: None,
             last: now,
             notices: Vec::new(),
+            progress: Vec::new(),
         }
+    }
+
+    /// Notes how far the copies are that its host makes, for a request about the cluster.
+    pub fn note_progress(&mut self, progress: Vec<CopyProgress>) {
+        self.progress = progress;
     }
 
     /// Its host.

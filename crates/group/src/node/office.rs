@@ -7,11 +7,13 @@
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
+//! - It hands over to another voter if its host shall leave.
 
 use super::{Node, Notice};
 #[cfg(feature = "mutants")]
 use crate::mutant::{Mutant, planted};
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
+use sherman_fabric::group::CopyProgress;
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +45,9 @@ pub(super) struct Office {
     abort: Option<(Ticket, u64)>,
     next_tick: u64,
     next_members: u64,
+    next_transfer: u64,
+    /// How far the copies are that each host makes.
+    progress: BTreeMap<u16, Vec<CopyProgress>>,
 }
 
 impl Office {
@@ -56,6 +61,8 @@ impl Office {
             abort: None,
             next_tick: u64::MAX,
             next_members: 0,
+            next_transfer: 0,
+            progress: BTreeMap::new(),
         }
     }
 
@@ -69,6 +76,16 @@ impl Office {
         if let Some(heard) = self.heard.get_mut(&host) {
             *heard = (*heard).max(now);
         }
+    }
+
+    /// Notes how far the copies are that a host makes.
+    pub(super) fn progress(&mut self, host: u16, progress: Vec<CopyProgress>) {
+        self.progress.insert(host, progress);
+    }
+
+    /// How far copies are, as other hosts have said.
+    pub(super) fn known_progress(&self) -> impl Iterator<Item = CopyProgress> + '_ {
+        self.progress.values().flatten().copied()
     }
 
     /// Forgets who was silent.
@@ -94,6 +111,7 @@ impl Office {
     fn silent(&mut self, hosts: impl Iterator<Item = u16>, detect: u64, now: u64) -> Vec<u16> {
         let hosts: BTreeSet<u16> = hosts.collect();
         self.heard.retain(|host, _| hosts.contains(host));
+        self.progress.retain(|host, _| hosts.contains(host));
         let losing: BTreeSet<u16> = self.losing.values().copied().collect();
         let mut silent = Vec::new();
         for host in hosts {
@@ -151,6 +169,26 @@ impl<R> Node<R> {
         self.let_time_pass(now);
         self.abort_makings(now);
         self.keep_members(now);
+        self.hand_over(now);
+    }
+
+    /// Lets another voter lead if this host shall leave.
+    fn hand_over(&mut self, now: u64) {
+        let (own, pause) = (self.options.own.host, self.patience() / 10);
+        let Self { office: Some(office), group, members, .. } = self else { return };
+        let Some(state) = group.state().state() else { return };
+        let leaves = state.host(own).is_some_and(|host| host.info.leaving);
+        if !leaves || now < office.next_transfer {
+            return;
+        }
+        office.next_transfer = now.saturating_add(pause);
+        let stays = state.hosts().iter().map(|host| &host.info).filter(|host| host.up && !host.leaving);
+        let next = stays.map(|host| host.node).find(|node| members.voters.contains(node));
+        if let Some(next) = next {
+            self.notices.push(Notice::HandsOver);
+            // If this fails, the leader tries again.
+            let _ = self.group.transfer(next);
+        }
     }
 
     fn patience(&self) -> u64 {

@@ -15,11 +15,13 @@ pub(crate) use disk::Log;
 
 use crate::alive::Directory;
 use crate::clock;
+use crate::copier::Workshop;
 use crate::copies::Orders;
 use crate::end::{End, Ended};
 use crate::peers::{Peers, unframed};
 use crate::plane::{Ask, Identity, Input, Reply};
 use sherman_consensus::{NodeId, perform};
+use sherman_fabric::Request;
 use sherman_fabric::group::HostInfo;
 use sherman_group::{Node, NodeOutput, Notice};
 use sherman_soft_nic::server::ServerHandle;
@@ -45,6 +47,8 @@ pub(crate) struct Parts {
     pub(crate) server: ServerHandle,
     /// The hosts that were there when this one registered.
     pub(crate) hosts: Vec<HostInfo>,
+    /// How far the copies are that this host makes.
+    pub(crate) workshop: Arc<Workshop>,
 }
 
 /// The driver.
@@ -99,6 +103,9 @@ impl Driver {
     fn take(&mut self, input: Input) {
         match input {
             Input::Ask(Ask { asker, request, reply }) => {
+                if request == Request::Cluster {
+                    self.parts.node.note_progress(self.parts.workshop.progress());
+                }
                 self.parts.node.ask(asker, request, reply, clock::now());
             }
             Input::Message(bytes) => self.receive(&bytes),
@@ -152,11 +159,16 @@ impl Driver {
         match notice {
             Notice::Members(members) => {
                 tracing::info!(voters = ?members.voters, learners = ?members.learners, "the control group");
+                self.view.members = members;
+                self.parts.peers.update(&self.view.hosts, &self.view.members);
             }
             Notice::Leads { term } => tracing::info!(host = own, term, "this host leads the control group"),
             Notice::Leader { term, leader, deposed } => self.new_leader(term, leader, deposed),
             Notice::Silent { host } => {
                 tracing::warn!(host, "a host was silent for too long: declaring it lost");
+            }
+            Notice::HandsOver => {
+                tracing::info!(host = own, "this host leaves: another one shall lead the control group");
             }
             Notice::Overdue => {
                 tracing::warn!("volumes were closed for too long: they open without their new copies");

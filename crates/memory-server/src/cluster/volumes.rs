@@ -54,12 +54,6 @@ impl ClusterState {
         }
     }
 
-    /// A volume of which no complete copy is left.
-    pub(super) fn volume_without_copies(&self) -> Option<u16> {
-        let volumes = (0..).zip(self.table.volumes());
-        volumes.filter(|(_, entry)| entry.primary.is_none()).map(|(volume, _)| volume).next()
-    }
-
     /// E1, T4: the copies of a lost host leave the table in one epoch. Backups of its primaries take their
     /// place, closed (E5).
     pub(super) fn drop_copies_of(&mut self, host: u16) {
@@ -116,6 +110,8 @@ impl ClusterState {
     fn set_table(&mut self, epoch: u64, sites: Vec<CopySite>, entries: Vec<VolumeEntry>) {
         if let Ok(table) = VolumeTable::new(epoch, sites, entries) {
             self.table = Arc::new(table);
+            // New trees have their root words elsewhere.
+            self.control.avoid(self.table.lost().collect());
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Crashes {
     pub made: u32,
     /// Hosts that were declared lost within the schedule.
     pub lost: u32,
+    /// Copies that were to move, volumes whose primary and backup changed places, and hosts that have left.
+    pub moved: (u32, u32, u32),
     /// Whether a made copy became a primary.
     pub failed_over: bool,
     /// What happened in the control group.
@@ -91,6 +93,7 @@ impl Crashes {
             made,
             lost,
             group: sim.group_seen(),
+            moved: sim.moved_and_left(),
             failed_over: sim
                 .volumes()
                 .volumes()
@@ -185,6 +188,12 @@ shares! {
     bad_network,
     /// A copy that was made again became the primary of its volume.
     failover_to_made,
+    /// A copy was planned to move to another host.
+    moving,
+    /// A primary and a backup changed places.
+    swap,
+    /// A host has left in order.
+    left,
 }
 
 /// Totals over many schedules.
@@ -247,6 +256,9 @@ impl Explored {
             host_stood_still: seen.crashes.group.stood_still > 0,
             bad_network: seen.crashes.group.dropped + seen.crashes.group.doubled > 0,
             failover_to_made: seen.crashes.failed_over,
+            moving: seen.crashes.moved.0 > 0,
+            swap: seen.crashes.moved.1 > 0,
+            left: seen.crashes.moved.2 > 0,
         };
         self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
@@ -348,7 +360,7 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
-            let Shares { making, losses, failover_to_made, .. } = self.with;
+            let Shares { making, losses, failover_to_made, moving, swap, left, .. } = self.with;
             if making > 0 {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
@@ -363,6 +375,11 @@ impl fmt::Display for Explored {
                 write!(f, "{:.1} % a host cut off, ", percent(host_cut))?;
                 write!(f, "{:.1} % a host that stood still, ", percent(host_stood_still))?;
                 write!(f, "{:.1} % a bad network, ", percent(bad_network))?;
+            }
+            if moving > 0 {
+                write!(f, "{:.1} % with a copy that moves, ", percent(moving))?;
+                write!(f, "{:.1} % with primary and backup exchanged, ", percent(swap))?;
+                write!(f, "{:.1} % with a host that left, ", percent(left))?;
             }
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }

@@ -101,6 +101,8 @@ pub struct Scenario {
     pub remade: bool,
     /// The hosts form a real control group, and the group loses them by itself. Needs `remade`.
     pub group: bool,
+    /// Hosts join and leave, and copies move. Needs `remade`.
+    pub moved: bool,
     /// Number of compute servers.
     pub computes: u32,
     /// Threads of each compute server.
@@ -168,6 +170,7 @@ impl Default for Scenario {
             hosts: 1,
             remade: false,
             group: false,
+            moved: false,
             computes: 2,
             threads: 2,
             operations: 4,
@@ -317,6 +320,8 @@ impl Scenario {
             hosts: 2 + u16::from(third),
             servers,
             remade,
+            // Drawn apart from the rest: the other scenarios stay as they are.
+            moved: remade && Rng::new(seed ^ 0x4d4f_5645).one_in(3),
             // Each copy that is made takes clients two identities more.
             operations: if remade { drawn.operations + 6 } else { drawn.operations },
             // A lease must outlast the loss of a host, and a client's way to its next identity.
@@ -339,6 +344,7 @@ impl Scenario {
         Self {
             hosts: if more { 5 } else { hosts },
             remade: true,
+            moved: false,
             group: true,
             operations: crashes.operations + 2,
             ..drawn

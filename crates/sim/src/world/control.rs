@@ -7,6 +7,7 @@ use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
+use sherman_fabric::control::Spreading;
 use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::{Memories, MemoryServer};
@@ -269,6 +270,8 @@ impl World {
             Fault::AbortMaking => self.abort_makings(),
             // Only hosts of a control group stand still or are cut off.
             Fault::HostStands { .. } | Fault::HostCut { .. } => {}
+            Fault::Drain { host, cancel } => self.operate(Request::Drain { host, cancel }),
+            Fault::Spread => self.operate(Request::Rebalance { when: Spreading::Now }),
         }
     }
 

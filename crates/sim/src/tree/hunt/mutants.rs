@@ -213,8 +213,6 @@ impl Hunt {
                 bend: |scenario| (scenario.catalog, scenario.condemned, scenario.servers) = (true, true, 2),
                 ..lined.with_crashes()
             },
-            // A host must be cut off from some clients and from the other hosts.
-            Mutant::AcknowledgedClosed => Self { bend: doubtful, ..Self::everywhere().with_group(3) },
             // A host must be lost, or a client die between the two halves of a list.
             Mutant::LeaseUnchecked
             | Mutant::LeaseCheckedOnce
@@ -227,15 +225,6 @@ impl Hunt {
             _ => lined,
         }
     }
-}
-
-/// Lets some clients write two keys while others read them, under long leases.
-fn doubtful(scenario: &mut Scenario) {
-    let gets = Mix { gets: 16, inserts: 0, ..Mix::READ_AND_GROW };
-    (scenario.computes, scenario.threads, scenario.operations) = (3, 1, 40);
-    (scenario.hot, scenario.servers, scenario.gets_at_once) = (2, 1, 1);
-    (scenario.first, scenario.then, scenario.opposed) = (Mix::UPDATE, gets, true);
-    scenario.lease_nanos *= 3;
 }
 
 /// Lets the threads of one compute server change few keys.

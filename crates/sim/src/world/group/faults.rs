@@ -61,7 +61,8 @@ impl World {
                 self.start_newcomer(0);
                 return true;
             }
-            Fault::HostLost { .. } | Fault::AbortMaking => return true,
+            // The group itself finds lost hosts, and gives up pauses. Copies do not move in it.
+            Fault::HostLost { .. } | Fault::AbortMaking | Fault::Drain { .. } | Fault::Spread => return true,
             _ => return false,
         };
         let Some(host) = self.meant(host).filter(|host| self.bears_loss_of(*host)) else {

@@ -486,7 +486,7 @@ impl World {
         if target == host || net.asks.values().any(|ask| is_sign(ask, host)) {
             return;
         }
-        let request = Request::Alive { host: number, incarnation };
+        let request = Request::Alive { host: number, incarnation, progress: Vec::new() };
         self.begin_ask(Sender::Host { host }, Asker::Nobody, request, Some(target));
     }
 
