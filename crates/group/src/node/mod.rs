@@ -62,6 +62,8 @@ pub struct Node<R> {
     office: Option<Office>,
     members: Members,
     leader: Option<NodeId>,
+    /// When a message of the present or last leader arrived, and its host.
+    from_leader: Option<(u16, u64)>,
     /// When the last round began.
     last: u64,
     notices: Vec<Notice>,
@@ -140,6 +142,7 @@ impl<R> Node<R> {
             office: None,
             members,
             leader: None,
+            from_leader: None,
             last: now,
             notices: Vec::new(),
             progress: Vec::new(),
@@ -189,6 +192,8 @@ impl<R> Node<R> {
         let (host, incarnation) = from;
         if let Some(office) = &mut self.office {
             office.heard(host, incarnation, now);
+        } else if self.leader.is_some_and(|leader| self.host_of(leader) == Some(host)) {
+            self.from_leader = Some((host, now));
         }
         self.group.receive(message)
     }
@@ -233,10 +238,9 @@ impl<R> Node<R> {
         if crate::mutant::planted(crate::mutant::Mutant::PauseCounts) {
             return;
         }
-        if pause.saturating_mul(2) > self.options.detect
-            && let Some(office) = &mut self.office
-        {
-            office.listen_anew();
+        if pause.saturating_mul(2) > self.options.detect {
+            self.from_leader = None;
+            self.office.iter_mut().for_each(Office::listen_anew);
         }
     }
 
@@ -255,7 +259,7 @@ impl<R> Node<R> {
             Event::Leader { term, leader } => self.new_leader(term, leader),
             Event::Leading { term } => {
                 self.notices.push(Notice::Leads { term });
-                self.office = Some(Office::new());
+                self.office = Some(Office::new(self.from_leader.take()));
                 self.lead(now);
             }
             Event::Stopped(why) => self.notices.push(Notice::Stopped(why)),
@@ -276,6 +280,16 @@ impl<R> Node<R> {
             self.answers.extend(waiting.map(|reply| (reply, Err(refusal.clone()))));
         }
         self.notices.push(Notice::Leader { term, leader, deposed });
+    }
+
+    /// The number of a node's host.
+    fn host_of(&self, node: NodeId) -> Option<u16> {
+        let of_node = |host: &&HostInfo| host.node == node;
+        let host = match self.state() {
+            Some(state) => state.hosts().iter().map(|host| &host.info).find(of_node),
+            None => self.options.hosts.iter().find(of_node),
+        };
+        host.map(|host| host.number)
     }
 
     /// The address of the leader, if this host knows one.
