@@ -26,9 +26,8 @@
 //! | [`running`] | [`RunningHost`]: starts and ends a host |
 //! | `join` | asks other hosts for a place in their cluster |
 //! | `address` | addresses as text |
-//! | `machine` | [`Machine`]: the control state as the group's state machine, and commands as bytes |
 //! | `plane` | [`Plane`]: what the sockets ask; passes everything to the driver |
-//! | `driver` | the thread that owns the group: messages, requests, the leader's duties |
+//! | `driver` | the thread that owns the host's node of the group ([`sherman_group::Node`]) |
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
@@ -70,7 +69,6 @@ mod driver;
 mod end;
 pub mod error;
 mod join;
-mod machine;
 pub mod memory;
 mod mirror;
 pub mod options;
@@ -81,10 +79,10 @@ pub mod running;
 pub use address::parse_address;
 pub use end::Ended;
 pub use error::HostError;
-pub use machine::Machine;
 pub use memory::{CopyMaker, PrivateMemory};
 pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;
 pub use running::{HostHandle, RunningHost};
+pub use sherman_group::Machine;
 pub use sherman_memory_server::cluster::ClusterSettings;
 pub use sherman_soft_nic::server::{Limits, Listen, ServedMemory};

@@ -1,16 +1,14 @@
 //! The options of a host.
 
 use crate::memory::{CopyMaker, PrivateMemory};
-use sherman_consensus::MAX_VOTERS;
 use sherman_control::{Address, Secret};
+pub use sherman_group::MOST_HOSTS;
 use sherman_memory_server::cluster::ClusterSettings;
 use sherman_soft_nic::server::{Limits, Listen};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most hosts that a cluster can have at a time: all of them are members of its group.
-pub const MOST_HOSTS: u16 = 2 * MAX_VOTERS as u16;
 /// The shortest silence after which the leader declares a host lost, unless the options say otherwise.
 const SHORTEST_DETECT: Duration = Duration::from_millis(300);
 

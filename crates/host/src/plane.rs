@@ -1,7 +1,8 @@
 //! What the sockets of a host ask: everything goes to the driver through a bounded queue.
 
 use sherman_control::plane::{Answer, Asker, ControlPlane};
-use sherman_fabric::{FabricError, Refusal, Request, Response};
+use sherman_fabric::{FabricError, Request, Response};
+use sherman_group::not_leader;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -59,18 +60,8 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// The refusal of a host that does not lead. Clients ask the leader instead, or this host again.
-pub(crate) fn not_leader(leader: &str) -> FabricError {
-    FabricError::Refused(Refusal::NotLeader { leader: leader.to_owned() })
-}
-
 /// What a host knows about itself once it is registered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
-    pub(crate) cluster: u64,
-    pub(crate) host: u16,
-    pub(crate) incarnation: u32,
-}
+pub(crate) use sherman_group::HostId as Identity;
 
 /// A host's part of the control state, as its sockets see it. Before the host is registered, it refuses
 /// everything.

@@ -13,7 +13,6 @@ use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
 use crate::error::HostError;
 use crate::join::Applicant;
-use crate::machine::Machine;
 use crate::options::{HostCluster, HostOptions, MOST_HOSTS};
 use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
@@ -23,6 +22,7 @@ use sherman_control::wire::MAX_FRAME;
 use sherman_embedded::host::Host;
 use sherman_fabric::group::{ClusterInfo, HostOffer, Registration};
 use sherman_fabric::{Request, Response, ServerStats};
+use sherman_group::{Machine, Node, NodeOptions};
 use sherman_layout::{ControlGeometry, FormatError};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
 use sherman_soft_nic::server::{
@@ -98,8 +98,11 @@ impl RunningHost {
         };
         let lease_nanos = settings.format.lease_nanos;
         let detect = options.detect(lease_nanos);
-        let group =
-            Group::open(group_settings(registration.node, detect)?, machine, None, start, clock::now())?;
+        let now = clock::now();
+        let group = Group::open(group_settings(registration.node, detect)?, machine, None, start, now)?;
+        let nanos = u64::try_from(detect.as_nanos()).unwrap_or(u64::MAX);
+        let hosts = registration.hosts.clone();
+        let node = Node::new(group, NodeOptions { own, detect: nanos, lease: lease_nanos, hosts }, now);
         let handle = HostHandle { plane: Arc::clone(&plane), end: Arc::default(), server: server.handle() };
         let patience = detect.clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
         let hosts = registration.hosts.clone();
@@ -108,7 +111,7 @@ impl RunningHost {
         let workshop = Arc::<Workshop>::default();
         let parts = Parts {
             own,
-            group,
+            node,
             log,
             inputs,
             peers: Peers::new(own, options.secret.clone(), patience),
@@ -117,8 +120,6 @@ impl RunningHost {
             end: Arc::clone(&end),
             server: host.handle.server.clone(),
             hosts,
-            detect,
-            lease: Duration::from_nanos(lease_nanos),
             workshop: Arc::clone(&workshop),
         };
         // From here on the driver ends the other threads, whatever happens.

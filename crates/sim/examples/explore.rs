@@ -1,13 +1,21 @@
 //! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
-//! [torn|atomic|crashes|replicas|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints
+//! [torn|atomic|crashes|replicas|group|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints
 //! every event. `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name`
-//! explores the same scenarios without the bug.
+//! explores the same scenarios without the bug. `FIRST=1` stops at the first violation.
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_core::{Cause, Format};
 use sherman_sim::tree::{Explorer, Lives, Scenario};
 use sherman_sim::{Atlas, Knobs};
 use std::time::Instant;
+
+/// Scenarios with a control group. `NODE=number` plants a bug of its nodes, `HOST=number` one of its hosts.
+fn group_hunt() -> sherman_sim::tree::Hunt {
+    let number = |variable| std::env::var(variable).ok().and_then(|at| at.parse::<usize>().ok());
+    sherman_group::mutant::plant(number("NODE").map(|at| sherman_group::mutant::Mutant::ALL[at]));
+    let hunt = sherman_sim::tree::Hunt::everywhere().with_group(3);
+    number("HOST").map_or(hunt, |at| hunt.with_breach(sherman_sim::Breach::OF_GROUPS[at]))
+}
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +50,8 @@ fn main() {
     }
     let mut explorer = if let Some(mutant) = mutant.or(named("HUNT")) {
         sherman_sim::tree::Hunt::of(mutant).explorer()
+    } else if args.get(3).is_some_and(|word| word == "group") {
+        group_hunt().explorer()
     } else if let Some(breach) = std::env::var("BREACH").ok().and_then(|at| at.parse::<usize>().ok()) {
         let hunt = sherman_sim::tree::Hunt::everywhere().with_replicas();
         hunt.with_breach(sherman_sim::Breach::OF_REPLICATION[breach]).explorer()
@@ -72,6 +82,11 @@ fn main() {
         }
         println!("{seen:#?}");
         return println!("{}", seen.violation.map_or(String::new(), |violation| violation.to_string()));
+    }
+    if std::env::var_os("FIRST").is_some() {
+        let found = (first..first + count).find_map(|seed| explorer.run(seed).violation);
+        let found = found.map(|found| format!("{:?} by seed {}: {}", found.property, found.seed, found.what));
+        return println!("{}", found.unwrap_or_else(|| "nothing is found".into()));
     }
     let began = Instant::now();
     let explored = explorer.explore(first..first + count);

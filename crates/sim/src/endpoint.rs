@@ -84,6 +84,7 @@ impl Fabric for SimFabric {
             inline: world.inline.is_on(self.owner),
             refused: Cell::new(0),
             number,
+            owner: self.owner,
             birth,
             counters: Counters::default(),
             world: Rc::clone(&self.world),
@@ -105,6 +106,7 @@ pub struct SimEndpoint {
     /// The list of this number from now on does not execute inside `post`. 0 means none.
     refused: Cell<u32>,
     number: u32,
+    owner: u32,
     birth: u64,
     counters: Counters,
 }
@@ -203,7 +205,7 @@ impl std::fmt::Debug for SimEndpoint {
 impl Clock for SimEndpoint {
     fn now(&self) -> u64 {
         let mut world = self.world.borrow_mut();
-        let now = world.now;
+        let now = world.clock_of(self.owner).read(world.now);
         if world.history.on {
             world.history.time_was_read();
             world.learn(now);
@@ -214,6 +216,7 @@ impl Clock for SimEndpoint {
     fn wake_at(&self, at: u64, waker: &Waker) {
         let mut world = self.world.borrow_mut();
         world.history.time_was_read();
+        let at = world.clock_of(self.owner).when(at);
         world.timers.add(at, waker);
     }
 }

@@ -71,5 +71,8 @@ pub use endpoint::{SimEndpoint, SimFabric, SimMemory, VolumeEndpoint};
 pub use explore::{explore, for_seeds};
 pub use knobs::{Breach, Knobs};
 pub use scheduler::{Bounds, Exhaustive, Fair, Pct, Random, Recording, Replay, Report, Scheduler};
-pub use sim::{Fault, Inline, LaterLoss, Limits, Outcome, Run, Sim, SimConfig, Spawner, Stuck, Waiting};
+pub use sim::{
+    Fault, GroupPlan, GroupSeen, HostCut, Inline, LaterLoss, Limits, Outcome, Run, Sim, SimConfig, Spawner,
+    Stuck, Waiting, Weather, Wrong,
+};
 pub use tasks::{TaskHandle, TaskName};

@@ -1,5 +1,6 @@
 //! Planned faults, and how runs end.
 
+use crate::world::group::HostCut;
 use sherman_fabric::Verb;
 use std::fmt;
 
@@ -82,6 +83,19 @@ pub enum Fault {
     },
     /// A new host registers. It has room for a copy of every volume.
     HostJoins,
+    /// A host's process stands still. It finds everything that arrived meanwhile when it goes on. Its memory
+    /// serves verbs all the time. Needs a control group.
+    HostStands {
+        /// Its number. `u16::MAX` for the host that leads then.
+        host: u16,
+        /// How many events it lasts.
+        steps: u64,
+    },
+    /// A host is cut off from other hosts, from clients, or from both. Needs a control group.
+    HostCut {
+        /// From whom, and for how long.
+        cut: HostCut,
+    },
     /// The leader gives up the pause in which copies are made (J6), if there is one.
     AbortMaking,
     /// An operator lets a host leave, or stay after all (J10). Refused if the others cannot take its copies.
@@ -119,6 +133,8 @@ impl fmt::Display for Fault {
             Self::Lose { server } => write!(f, "server {server} is lost"),
             Self::HostDown { host } => write!(f, "host {host} goes down"),
             Self::HostLost { host } => write!(f, "host {host} is declared lost"),
+            Self::HostStands { host, steps } => write!(f, "host {host} stands still for {steps} events"),
+            Self::HostCut { cut } => write!(f, "{cut:?}"),
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
             Self::Drain { host, cancel: false } => write!(f, "host {host} shall leave"),

@@ -9,7 +9,7 @@ use crate::trace::Event;
 use crate::world::flight::NO_TASK;
 use crate::world::volumes::{CLUSTER, Volumes};
 use crate::world::{HostLoss, Next, World};
-use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
+use sherman_fabric::{Clock, ComputeId, FabricError, Refusal, Request, sleep_until};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
 use sherman_memory_server::{ClusterSettings, ClusterState, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 pub use crate::world::copier::LaterLoss;
+pub use crate::world::group::checks::Wrong;
+pub use crate::world::group::{GroupPlan, GroupSeen, HostCut, Weather};
 
 pub use crate::outcome::{Fault, Outcome, Run, Stuck, Waiting};
 
@@ -307,6 +309,21 @@ impl Sim {
         self.world.borrow_mut().volumes.copier.plan(pace, patience, later);
     }
 
+    /// Replaces the control state, until the schedule has ended, by a group of the hosts.
+    pub fn start_group(&mut self, plan: &GroupPlan) {
+        self.world.borrow_mut().start_group(plan);
+    }
+
+    /// Lets the group come to rest after the schedule. Returns what was wrong with it.
+    pub fn rest_group(&mut self) -> Option<(Wrong, String)> {
+        self.world.borrow_mut().rest_group()
+    }
+
+    /// What happened in the group of this schedule.
+    pub fn group_seen(&self) -> GroupSeen {
+        self.world.borrow().seen_group
+    }
+
     /// How many copies were made again in this schedule, and how many hosts were declared lost.
     pub fn made_and_lost(&self) -> (u32, u32) {
         let world = self.world.borrow();
@@ -444,7 +461,8 @@ impl Sim {
 fn join(shared: &SharedWorld) -> Result<SimFabric, Refusal> {
     let mut world = shared.borrow_mut();
     let (client, incarnation) = world.admit()?;
-    let owner = world.add_compute_server(client, incarnation);
+    let newest = Arc::clone(&world.volumes.table);
+    let owner = world.add_compute_server(client, incarnation, &newest);
     let table = world.table_for_joiner();
     Ok(SimFabric::new(Rc::clone(shared), owner, client, table))
 }
@@ -512,6 +530,49 @@ impl Spawner {
     /// fenced.
     pub fn join(&self) -> Result<SimFabric, Refusal> {
         join(&self.world)
+    }
+
+    /// Gives the process of a compute server, by number, another identity. In a control group that takes time,
+    /// and may have to wait: at most `most` times `nap` nanoseconds.
+    ///
+    /// # Errors
+    /// If the cluster refuses it for so long.
+    pub async fn join_again(
+        &self,
+        parent: u32,
+        clock: &impl Clock,
+        nap: u64,
+        most: u32,
+    ) -> Result<SimFabric, Refusal> {
+        let mut number = None;
+        for _ in 0..most {
+            let joined = {
+                let mut world = self.world.borrow_mut();
+                if world.net.is_some() {
+                    let known = number.or_else(|| world.begin_join(parent));
+                    number = known;
+                    Some(known.and_then(|number| world.take_joined(number)))
+                } else {
+                    None
+                }
+            };
+            match joined {
+                Some(Some((owner, client, table))) => {
+                    return Ok(SimFabric::new(Rc::clone(&self.world), owner, client, table));
+                }
+                Some(None) => {}
+                None => {
+                    if let Ok(fabric) = self.join() {
+                        return Ok(fabric);
+                    }
+                }
+            }
+            sleep_until(clock, clock.now() + nap).await;
+        }
+        if let Some(number) = number {
+            self.world.borrow_mut().forget_joiner(number);
+        }
+        Err(Refusal::NotHere)
     }
 
     /// Adds a compute server that joins and leaves immediately, so that the next one gets another id.

@@ -30,8 +30,9 @@ A schedule is a small tree in simulated memory, a few compute servers that work 
 adversary. The adversary decides everything that the fabric leaves open: the order in which the
 units of a READ are fetched, when a WRITE takes effect, and which compute server runs next. With
 --crashes it also decides which compute server dies, and between which two units. With --replicas 2
-every volume has two copies, and hosts of memory are lost too. A seed decides the whole schedule, as
-long as the program and the options stay the same.
+every volume has two copies, and hosts of memory are lost too. With --group 3 the hosts also form a
+control group, whose messages are lost and whose clocks differ. A seed decides the whole schedule,
+as long as the program and the options stay the same.
 
 After each schedule the command checks that
   - every operation ended;
@@ -82,6 +83,11 @@ pub struct World {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     pub replicas: u16,
 
+    /// As with --replicas 2, on 3 or 5 hosts that form a real control group: it elects leaders, and finds out
+    /// which hosts are lost [default: a control state that never fails]
+    #[arg(long, value_name = "HOSTS", value_parser = group)]
+    pub group: Option<u16>,
+
     #[command(flatten)]
     pub planted: PlantArgs,
 
@@ -96,7 +102,11 @@ impl World {
     pub fn hunt(&self) -> Hunt {
         let hunt = self.planted.hunt();
         let hunt = if self.crashes { hunt.with_crashes() } else { hunt };
-        let hunt = if self.replicas > 1 { hunt.with_replicas() } else { hunt };
+        let hunt = match self.group {
+            Some(hosts) => hunt.with_group(hosts),
+            None if self.replicas > 1 => hunt.with_replicas(),
+            None => hunt,
+        };
         self.format.map_or(hunt, |format| hunt.only(format))
     }
 
@@ -105,7 +115,16 @@ impl World {
         let crashes = if self.crashes { " --crashes" } else { "" };
         let format = self.format.map_or_else(String::new, |format| format!(" --format {}", format.name()));
         let replicas = if self.replicas > 1 { " --replicas 2" } else { "" };
-        format!("{crashes}{replicas}{}{format}", self.planted.again())
+        let group = self.group.map_or_else(String::new, |hosts| format!(" --group {hosts}"));
+        format!("{crashes}{replicas}{group}{}{format}", self.planted.again())
+    }
+}
+
+/// A number of hosts of a control group.
+fn group(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(hosts @ (3 | 5)) => Ok(hosts),
+        _ => Err("a simulated control group has 3 or 5 hosts".into()),
     }
 }
 

@@ -41,6 +41,8 @@ pub struct ExploreReport {
     pub crashes: bool,
     /// Copies of each volume.
     pub replicas: u16,
+    /// Hosts of the control group, if there was a real one.
+    pub group: Option<u16>,
     /// The planted bug, if there was one.
     pub mutant: Option<PlantedReport>,
     /// The format of the trees, or `mixed`.
@@ -82,6 +84,7 @@ impl ExploreReport {
             seed: args.seed,
             crashes: args.world.hunt().crashes(),
             replicas: if args.world.hunt().replicas() { 2 } else { 1 },
+            group: args.world.hunt().group(),
             mutant: args.world.planted.report(found),
             format: args.world.hunt().format().map_or("mixed", sherman::Format::name),
             violations: explored.violated,
@@ -110,6 +113,30 @@ impl ViolationReport {
             what: what.clone(),
             scenario: scenario.clone(),
         }
+    }
+}
+
+impl ExploreReport {
+    /// The lines about hosts, if there are several copies.
+    fn of_hosts(&self) -> Vec<(&'static str, String)> {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let Shares { loss, losses, making, failover_to_made, .. } = self.shares;
+        let Shares { led_again, host_cut, host_stood_still, bad_network, .. } = self.shares;
+        let hosts = [
+            ("with a host lost", loss),
+            ("with several hosts lost", losses),
+            ("with a copy made again", making),
+            ("with a failover to one", failover_to_made),
+        ];
+        let group = [
+            ("with several leaders", led_again),
+            ("with a host cut off", host_cut),
+            ("with a host stopped", host_stood_still),
+            ("with a bad network", bad_network),
+        ];
+        let hosts = hosts.into_iter().filter(|_| self.replicas > 1);
+        let group = group.into_iter().filter(|_| self.group.is_some());
+        hosts.chain(group).map(|(what, share)| (what, percent(share))).collect()
     }
 }
 
@@ -149,6 +176,7 @@ impl fmt::Display for ExploreReport {
         ]
         .into_iter()
         .filter(|_| self.crashes)
+        .chain(self.of_hosts())
         .chain([
             ("verbs, median", grouped(self.median_verbs.into())),
             ("clients, at least", self.fewest_clients.to_string()),

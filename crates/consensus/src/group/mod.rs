@@ -141,6 +141,11 @@ impl<S: StateMachine> Group<S> {
         &self.state
     }
 
+    /// The last index that its state has.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
     /// What the node knows.
     pub fn status(&self) -> Status {
         let raft = &self.raw.raft;

@@ -1,6 +1,7 @@
 //! Reads a node's log from its two segments.
 
 use super::record::{ALIGN, Kind, Record, record};
+use crate::NodeId;
 use crate::bytes::Reader;
 use crate::disk::SEGMENTS;
 use crate::error::LogCorrupt;
@@ -21,6 +22,16 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// The log of every voter of a group that begins with these voters and this state. For simulators, which
+    /// begin in the middle of a cluster's life: real nodes join one by one.
+    #[doc(hidden)]
+    pub fn founded(voters: Vec<NodeId>, state: Vec<u8>) -> Self {
+        let mut hard = HardState::default();
+        (hard.term, hard.commit) = (1, 1);
+        let snapshot = wire::snapshot_of((1, 1), wire::conf_state(voters, Vec::new()), state);
+        Self { segment: 0, generation: 0, hard, snapshot, entries: Vec::new(), cut: 0 }
+    }
+
     /// How many bytes at the end of the log a crash had left unfinished. They are dropped.
     pub fn cut(&self) -> usize {
         self.cut

@@ -1,18 +1,14 @@
 //! The thread that owns the host's node of the group.
 //!
-//! It takes requests, messages and the time, passes them to the group, and carries out what the group asks:
-//! writes, messages, answers. While this host leads, it also has the leader's duties.
+//! It takes requests, messages and the time, passes them to the node, and carries out what the node asks:
+//! writes, messages, answers.
 //!
 //! | module | what |
 //! |---|---|
-//! | `asks` | requests to control, and their answers |
-//! | `office` | the duties of the leader: lost hosts, ticks, members of the group |
 //! | `view` | what has changed in the state: tables to carry out, hosts to connect to, log lines |
 //! | `disk` | the log of the group, in memory or in files |
 
-mod asks;
 mod disk;
-mod office;
 mod view;
 
 pub(crate) use disk::Log;
@@ -22,14 +18,13 @@ use crate::clock;
 use crate::copier::Workshop;
 use crate::copies::Orders;
 use crate::end::{End, Ended};
-use crate::machine::Machine;
 use crate::peers::{Peers, unframed};
-use crate::plane::{Identity, Input, Reply};
-use office::Office;
-use sherman_consensus::{Event, Group, NodeId, Output, StateMachine, Ticket, perform};
+use crate::plane::{Ask, Identity, Input, Reply};
+use sherman_consensus::{NodeId, perform};
+use sherman_fabric::Request;
 use sherman_fabric::group::HostInfo;
+use sherman_group::{Node, NodeOutput, Notice};
 use sherman_soft_nic::server::ServerHandle;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -42,7 +37,7 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) own: Identity,
-    pub(crate) group: Group<Machine>,
+    pub(crate) node: Node<Reply>,
     pub(crate) log: Log,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) peers: Peers,
@@ -52,9 +47,6 @@ pub(crate) struct Parts {
     pub(crate) server: ServerHandle,
     /// The hosts that were there when this one registered.
     pub(crate) hosts: Vec<HostInfo>,
-    /// How long a host may be silent.
-    pub(crate) detect: Duration,
-    pub(crate) lease: Duration,
     /// How far the copies are that this host makes.
     pub(crate) workshop: Arc<Workshop>,
 }
@@ -63,22 +55,13 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) struct Driver {
     parts: Parts,
-    /// Requests whose commands are on their way.
-    waiting: BTreeMap<Ticket, Reply>,
-    /// The leader's duties, while this host leads.
-    office: Option<Office>,
     view: View,
-    /// When a message of the present or last leader arrived, and its host.
-    from_leader: Option<(u16, u64)>,
-    /// When the last round began.
-    last: u64,
 }
 
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Self {
         let view = View::new(parts.hosts.clone());
-        let (waiting, last) = (BTreeMap::new(), clock::now());
-        Self { parts, waiting, office: None, view, from_leader: None, last }
+        Self { parts, view }
     }
 
     /// Works until the host ends.
@@ -88,11 +71,10 @@ impl Driver {
         while self.parts.end.why().is_none() {
             let idle = self.take_inputs();
             let now = clock::now();
-            self.note_pause(now);
-            self.parts.group.tick(now);
+            self.parts.node.tick(now);
             // Who is silent is judged only when everything that has arrived was read.
             if idle {
-                self.duties(now);
+                self.parts.node.duties(now);
             }
             self.settle();
         }
@@ -100,8 +82,7 @@ impl Driver {
 
     /// Waits for inputs, and takes some. Returns whether there are no more at the moment.
     fn take_inputs(&mut self) -> bool {
-        let due = self.office.as_ref().map_or(u64::MAX, Office::next).min(self.parts.group.next_tick());
-        let wait = Duration::from_nanos(due.saturating_sub(clock::now()));
+        let wait = Duration::from_nanos(self.parts.node.next().saturating_sub(clock::now()));
         match self.parts.inputs.recv_timeout(wait) {
             Ok(input) => self.take(input),
             Err(RecvTimeoutError::Timeout) => return true,
@@ -121,7 +102,12 @@ impl Driver {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Ask(ask) => self.ask(ask),
+            Input::Ask(Ask { asker, request, reply }) => {
+                if request == Request::Cluster {
+                    self.parts.node.note_progress(self.parts.workshop.progress());
+                }
+                self.parts.node.ask(asker, request, reply, clock::now());
+            }
             Input::Message(bytes) => self.receive(&bytes),
             // The end itself is noted elsewhere.
             Input::End => {}
@@ -129,32 +115,17 @@ impl Driver {
     }
 
     fn receive(&mut self, bytes: &[u8]) {
-        let Some(((host, incarnation), message)) = unframed(bytes) else { return };
-        if let Some(office) = &mut self.office {
-            office.heard(host, incarnation, clock::now());
-        } else if self.view.leader.is_some_and(|leader| self.view.host_of(leader) == Some(host)) {
-            self.from_leader = Some((host, clock::now()));
-        }
-        if let Err(error) = self.parts.group.receive(message) {
-            tracing::debug!(host, "a message of the group was not taken: {error}");
+        let Some((from, message)) = unframed(bytes) else { return };
+        if let Err(error) = self.parts.node.receive(from, message, clock::now()) {
+            tracing::debug!(host = from.0, "a message of the group was not taken: {error}");
         }
     }
 
-    /// After a pause of this process, nobody was silent: nobody listened.
-    fn note_pause(&mut self, now: u64) {
-        let pause = now.saturating_sub(self.last);
-        self.last = now;
-        if u128::from(pause) * 2 > self.parts.detect.as_nanos() {
-            self.from_leader = None;
-            self.office.iter_mut().for_each(Office::listen_anew);
-        }
-    }
-
-    /// Carries out what the group asks, until it asks nothing more.
+    /// Carries out what the node asks, until it asks nothing more.
     fn settle(&mut self) {
         loop {
-            let output = self.parts.group.take_output();
-            if output.writes.is_empty() && output.messages.is_empty() && output.events.is_empty() {
+            let output = self.parts.node.take_output(clock::now());
+            if output.is_empty() {
                 break;
             }
             self.carry_out(output);
@@ -162,64 +133,58 @@ impl Driver {
         self.look();
     }
 
-    fn carry_out(&mut self, output: Output<<Machine as StateMachine>::Answer>) {
+    fn carry_out(&mut self, output: NodeOutput<Reply>) {
         for envelope in output.messages {
             self.parts.peers.send(envelope.to, &envelope.bytes);
         }
         for write in output.writes {
             match perform(&mut self.parts.log, &write) {
-                Ok(()) => self.parts.group.persisted(write.number),
+                Ok(()) => self.parts.node.persisted(write.number),
                 Err(error) => {
                     tracing::error!("the log of the control group cannot be written: {error}");
-                    self.parts.group.storage_failed();
+                    self.parts.node.storage_failed();
                 }
             }
         }
-        for event in output.events {
-            self.note(event);
+        for (reply, answer) in output.answers {
+            reply.send(answer);
+        }
+        for notice in output.notices {
+            self.note(notice);
         }
     }
 
-    fn note(&mut self, event: Event<<Machine as StateMachine>::Answer>) {
-        match event {
-            Event::Proposed { ticket, result } => self.proposed(ticket, result),
-            Event::Changed { ticket, result } => {
-                if let Some(office) = &mut self.office {
-                    office.changed(ticket, result.is_ok());
-                }
-            }
-            Event::Members(members) => {
+    fn note(&mut self, notice: Notice) {
+        let own = self.parts.own.host;
+        match notice {
+            Notice::Members(members) => {
                 tracing::info!(voters = ?members.voters, learners = ?members.learners, "the control group");
                 self.view.members = members;
                 self.parts.peers.update(&self.view.hosts, &self.view.members);
             }
-            Event::Leader { term, leader } => self.new_leader(term, leader),
-            Event::Leading { term } => {
-                tracing::info!(host = self.parts.own.host, term, "this host leads the control group");
-                self.office = Some(Office::new(self.from_leader.take()));
-                self.lead();
+            Notice::Leads { term } => tracing::info!(host = own, term, "this host leads the control group"),
+            Notice::Leader { term, leader, deposed } => self.new_leader(term, leader, deposed),
+            Notice::Silent { host } => {
+                tracing::warn!(host, "a host was silent for too long: declaring it lost");
             }
-            Event::Stopped(why) => self.parts.end.set(Ended::Group(why)),
-            // This driver asks no reads: everything is a command.
+            Notice::HandsOver => {
+                tracing::info!(host = own, "this host leaves: another one shall lead the control group");
+            }
+            Notice::Overdue => {
+                tracing::warn!("volumes were closed for too long: they open without their new copies");
+            }
+            Notice::Stopped(why) => self.parts.end.set(Ended::Group(why)),
             _ => {}
         }
     }
 
-    fn new_leader(&mut self, term: u64, leader: Option<NodeId>) {
-        let own = self.parts.group.status().id;
-        if leader != Some(own) {
-            if self.office.take().is_some() {
-                tracing::info!(host = self.parts.own.host, term, "this host leads no more");
-            }
-            if let Some(leader) = leader {
-                let host = self.view.host_of(leader);
-                tracing::info!(host, term, "another host leads the control group");
-            }
-            // The next leader may or may not execute these commands. Their senders ask it.
-            let refusal = self.not_leader();
-            for reply in std::mem::take(&mut self.waiting).into_values() {
-                reply.send(Err(refusal.clone()));
-            }
+    fn new_leader(&mut self, term: u64, leader: Option<NodeId>, deposed: bool) {
+        if deposed {
+            tracing::info!(host = self.parts.own.host, term, "this host leads no more");
+        }
+        if let Some(leader) = leader.filter(|leader| *leader != self.parts.node.status().id) {
+            let host = self.view.host_of(leader);
+            tracing::info!(host, term, "another host leads the control group");
         }
         self.note_leader(leader);
     }

@@ -37,7 +37,7 @@ impl View {
 impl Driver {
     /// Looks at the state, if it has changed.
     pub(super) fn look(&mut self) {
-        let status = self.parts.group.status();
+        let status = self.parts.node.status();
         if status.applied == self.view.applied {
             return;
         }
@@ -46,7 +46,7 @@ impl Driver {
             self.view.members = status.members;
             self.parts.peers.update(&self.view.hosts, &self.view.members);
         }
-        let Some(state) = self.parts.group.state().state() else { return };
+        let Some(state) = self.parts.node.state() else { return };
         let is_same = state.hosts().iter().map(|host| &host.info).eq(self.view.hosts.iter());
         let hosts = if is_same { None } else { Some(state.host_infos()) };
         let (table, quiet) = (Arc::clone(state.table()), state.quiet());
@@ -79,7 +79,7 @@ impl Driver {
     pub(super) fn note_leader(&mut self, leader: Option<NodeId>) {
         self.view.leader = leader;
         let leads = leader.is_some_and(|leader| self.view.host_of(leader) == Some(self.parts.own.host));
-        self.parts.directory.set_leader(self.leader_address(), leads);
+        self.parts.directory.set_leader(self.parts.node.leader_address(), leads);
     }
 
     fn note_table(&mut self, table: Arc<VolumeTable>, makings: Vec<Making>, quiet: bool) {

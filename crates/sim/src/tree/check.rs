@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 use super::script::{Record as Report, SPAN};
 use crate::history::History;
 use crate::linear::{Checker, Sweep, Verdict};
-use crate::sim::{Run, Sim};
+use crate::sim::{Run, Sim, Wrong};
 use sherman_core::redo::Record;
 use sherman_core::survey::{account, survey};
 use sherman_core::{ComputeServer, Walk};
@@ -48,6 +48,23 @@ pub enum Property {
     Copies,
     /// The loss of one host leaves no change in doubt.
     Settled,
+    /// No lease counts that the control state does not know, and one host leads in a term.
+    Leases,
+    /// No process goes back to an older epoch.
+    Epochs,
+    /// No host is declared lost without a reason.
+    Hosts,
+}
+
+impl From<Wrong> for Property {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Leases => Self::Leases,
+            Wrong::Epochs => Self::Epochs,
+            Wrong::Hosts => Self::Hosts,
+            Wrong::Progress => Self::Progress,
+        }
+    }
 }
 
 /// A property that did not hold, and the schedule that shows it.
@@ -178,7 +195,9 @@ pub(super) fn copies(sim: &Sim, compute: &ComputeServer) -> Result<(), Found> {
             }
             bytes
         });
-        if let Some(at) = (0..primary.len()).find(|&at| primary[at] != backup[at]) {
+        // Compared as a whole first: they are long, and nearly always equal.
+        let differs = || (0..primary.len()).find(|&at| primary[at] != backup[at]);
+        if let Some(at) = if primary == backup { None } else { differs() } {
             let line = at / 64 * 64;
             let [there, ahead] = [&primary, &backup].map(|bytes| format!("{:02x?}", &bytes[line..line + 64]));
             let what = format!("volume {volume} differs at {at:#x}: primary {there}, backup {ahead}");

@@ -5,7 +5,7 @@ use super::fixture::Compute;
 use super::members::Members;
 use super::mishap::Mishap;
 use super::script::Record;
-use crate::sim::{Run, Sim};
+use crate::sim::{GroupSeen, Run, Sim};
 use serde::Serialize;
 use sherman_core::Cause;
 use sherman_core::tree::Merges;
@@ -76,6 +76,8 @@ pub struct Crashes {
     pub moved: (u32, u32, u32),
     /// Whether a made copy became a primary.
     pub failed_over: bool,
+    /// What happened in the control group.
+    pub group: GroupSeen,
 }
 
 impl Crashes {
@@ -94,6 +96,7 @@ impl Crashes {
         Self {
             made,
             lost,
+            group: sim.group_seen(),
             moved: sim.moved_and_left(),
             failed_over: sim
                 .volumes()
@@ -179,8 +182,18 @@ shares! {
     catalog,
     /// A lost copy was made again.
     making,
+    /// A host was lost.
+    loss,
     /// Two or more hosts were lost.
     losses,
+    /// Several hosts led, one after the other.
+    led_again,
+    /// A host of the control group was cut off.
+    host_cut,
+    /// A host of the control group stood still.
+    host_stood_still,
+    /// Messages of the control group were lost or came twice.
+    bad_network,
     /// A copy that was made again became the primary of its volume.
     failover_to_made,
     /// A copy was planned to move to another host.
@@ -246,7 +259,12 @@ impl Explored {
             departure: seen.crashes.departed > 0,
             catalog: seen.crashes.catalog > 0,
             making: seen.crashes.made > 0,
+            loss: seen.crashes.lost > 0,
             losses: seen.crashes.lost > 1,
+            led_again: seen.crashes.group.leaders > 1,
+            host_cut: seen.crashes.group.cut_off > 0,
+            host_stood_still: seen.crashes.group.stood_still > 0,
+            bad_network: seen.crashes.group.dropped + seen.crashes.group.doubled > 0,
             failover_to_made: seen.crashes.failed_over,
             moving: seen.crashes.moved.0 > 0,
             swap: seen.crashes.moved.1 > 0,
@@ -365,6 +383,16 @@ impl fmt::Display for Explored {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
                 write!(f, "{:.1} % with several lost hosts, ", percent(losses))?;
+            }
+            let Shares { loss, led_again, host_cut, host_stood_still, bad_network, .. } = self.with;
+            if loss > 0 {
+                write!(f, "{:.1} % lost a host, ", percent(loss))?;
+            }
+            if led_again > 0 {
+                write!(f, "{:.1} % had several leaders, ", percent(led_again))?;
+                write!(f, "{:.1} % a host cut off, ", percent(host_cut))?;
+                write!(f, "{:.1} % a host that stood still, ", percent(host_stood_still))?;
+                write!(f, "{:.1} % a bad network, ", percent(bad_network))?;
             }
             if moving > 0 {
                 write!(f, "{:.1} % with a copy that moves, ", percent(moving))?;

@@ -12,6 +12,9 @@ use std::task::Poll;
 /// How long a client waits for the outcome of a change that its former identity left in doubt.
 const FATE_NANOS: u64 = 50_000_000;
 
+/// The same where a control group must pass the time too.
+const FATE_NANOS_OF_GROUPS: u64 = 3_000_000;
+
 /// A change whose outcome the client's next identity determines.
 pub(super) struct Pending {
     doubt: Arc<Doubt>,
@@ -49,7 +52,8 @@ impl Script {
         let Some(doubt) = self.pending.borrow().as_ref().map(|pending| Arc::clone(&pending.doubt)) else {
             return;
         };
-        let until = worker.endpoint().now() + FATE_NANOS;
+        let nanos = if self.scenario.group { FATE_NANOS_OF_GROUPS } else { FATE_NANOS };
+        let until = worker.endpoint().now() + nanos;
         let fate = std::future::poll_fn(|cx| {
             if let Poll::Ready(fate) = doubt.poll_fate(cx) {
                 return Poll::Ready(fate);

@@ -19,6 +19,7 @@ pub struct Hunt {
     format: Option<Format>,
     crashes: bool,
     replicas: bool,
+    group: Option<u16>,
     breach: Option<Breach>,
     bend: fn(&mut Scenario),
 }
@@ -26,7 +27,7 @@ pub struct Hunt {
 impl Hunt {
     /// Returns the scenarios of every exploration: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, crashes: false, replicas: false, breach: None, bend: |_| {} }
+        Self { format: None, crashes: false, replicas: false, group: None, breach: None, bend: |_| {} }
     }
 
     /// Returns the same scenarios with clients that die and connections that break.
@@ -47,6 +48,11 @@ impl Hunt {
     /// Returns the same scenarios without trees that come and go. Copies are moved wherever hosts join.
     pub fn with_moves(self) -> Self {
         Self { bend: moving, ..self }
+    }
+
+    /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control group.
+    pub fn with_group(self, hosts: u16) -> Self {
+        Self { group: Some(hosts), ..self.with_replicas() }
     }
 
     /// Returns the same scenarios in a world that breaks a rule on purpose.
@@ -79,6 +85,11 @@ impl Hunt {
         self.replicas
     }
 
+    /// The number of hosts of the control group, if there is a real one.
+    pub fn group(self) -> Option<u16> {
+        self.group
+    }
+
     /// Returns the format of scenario number `draw`. Half of the scenarios have the default format.
     fn drawn(self, draw: u64) -> Format {
         self.format.unwrap_or(match draw % 8 {
@@ -99,7 +110,10 @@ impl Hunt {
                 (true, false) => Scenario::drawn_with_crashes,
                 (false, false) => Scenario::drawn,
             };
-            let mut scenario = drawn(draw, format);
+            let mut scenario = match self.group {
+                Some(hosts) => Scenario::drawn_with_group(draw, format, hosts),
+                None => drawn(draw, format),
+            };
             (self.bend)(&mut scenario);
             scenario
         };

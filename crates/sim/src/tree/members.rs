@@ -212,13 +212,7 @@ impl Members {
         let mut fabric = None;
         if let Some(left) = self.may_rejoin.get().checked_sub(1) {
             self.may_rejoin.set(left);
-            for _ in 0..MOST_NAPS {
-                fabric = self.spawner.join().ok();
-                if fabric.is_some() {
-                    break;
-                }
-                sleep_until(former.endpoint(), former.endpoint().now() + NAP).await;
-            }
+            fabric = self.spawner.join_again(number, former.endpoint(), NAP, MOST_NAPS).await.ok();
         }
         let Some(fabric) = fabric else {
             script.give_up();

@@ -2,7 +2,7 @@
 
 use super::scenario::Scenario;
 use crate::rng::Rng;
-use crate::sim::{Fault, LaterLoss, Sim};
+use crate::sim::{Fault, HostCut, LaterLoss, Sim};
 use std::fmt;
 
 /// A fault. Compute servers are numbered within the schedule, from 0.
@@ -100,6 +100,29 @@ pub enum Mishap {
         /// When, and which one.
         loss: LaterLoss,
     },
+    /// A host of a control group dies, when the cluster can bear it. The group finds out.
+    HostDies {
+        /// The host. `u16::MAX` for the one that leads then.
+        host: u16,
+        /// The event before which it happens, at the earliest.
+        step: u64,
+    },
+    /// The process of a host of a control group stands still.
+    HostStands {
+        /// The host. `u16::MAX` for the one that leads then.
+        host: u16,
+        /// The event before which it begins, at the earliest.
+        step: u64,
+        /// How many events it lasts.
+        steps: u64,
+    },
+    /// A host of a control group is cut off from other hosts, from clients, or from both.
+    HostCut {
+        /// From whom, and for how long.
+        cut: HostCut,
+        /// The event before which it begins, at the earliest.
+        step: u64,
+    },
     /// The leader gives up the first pause for copies that lasts so long.
     GiveUp {
         /// The length of the pause in events.
@@ -126,7 +149,9 @@ impl Mishap {
         let count =
             if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
-        if scenario.moved {
+        if scenario.group {
+            mishaps.extend(Self::of_group(&mut rng, scenario, lease));
+        } else if scenario.moved {
             mishaps.extend(Self::moves(&mut rng, scenario, lease));
         } else if scenario.remade {
             mishaps.extend(Self::losses(&mut rng, scenario, lease));
@@ -209,6 +234,30 @@ impl Mishap {
         mishaps
     }
 
+    /// A host is lost early, others join, and more trouble comes later.
+    fn of_group(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
+        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
+        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+        let detect = lease / 2;
+        let first = rng.below(steps / 6) as u64;
+        let mut mishaps = vec![Self::of_host(rng, hosts, first, detect, true)];
+        if !rng.one_in(4) {
+            mishaps.push(Self::Join { step: rng.below(steps / 2) as u64 });
+        }
+        if rng.one_in(3) {
+            mishaps.push(Self::Join { step: rng.below(steps) as u64 });
+        }
+        for _ in 0..rng.below(3) {
+            let step = first + rng.below(steps) as u64;
+            let loses = rng.one_in(2);
+            mishaps.push(Self::of_host(rng, hosts, step, detect, loses));
+        }
+        if rng.one_in(6) {
+            mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
+        }
+        mishaps
+    }
+
     /// Hosts join, one leaves, copies are spread, and hosts are lost meanwhile: those that a copy moves from or
     /// to, and others.
     fn moves(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
@@ -252,6 +301,25 @@ impl Mishap {
             mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
         }
         mishaps
+    }
+
+    /// Trouble of a host. If it `loses`, it lasts so long that the group declares the host lost.
+    fn of_host(rng: &mut Rng, hosts: u16, step: u64, detect: usize, loses: bool) -> Self {
+        let host = if rng.one_in(3) { u16::MAX } else { rng.below(usize::from(hosts)) as u16 };
+        let long = if loses { 3 * detect + rng.below(4 * detect) } else { detect / 2 + rng.below(detect) };
+        let steps = long as u64;
+        match rng.below(if loses { 8 } else { 5 }) {
+            0 => Self::HostStands { host, step, steps },
+            1..5 => {
+                // Nobody, everybody, or some processes are cut off too.
+                let clients = [0, u64::MAX, rng.next_u64(), rng.next_u64()][rng.below(4)];
+                let both = loses || rng.one_in(2);
+                let out = both || rng.one_in(2);
+                let cut = HostCut { host, steps, out, into: both || !out, clients };
+                Self::HostCut { cut, step }
+            }
+            _ => Self::HostDies { host, step },
+        }
     }
 
     /// Whether this is a part of making copies again, and no trouble for clients beyond new epochs.
@@ -299,6 +367,7 @@ impl Mishap {
             Self::Ambush { .. } | Self::Restart { .. } | Self::Host { .. } => true,
             // Every table change ends the identity.
             Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
+            Self::HostDies { .. } | Self::HostStands { .. } | Self::HostCut { .. } => true,
             Self::Drain { .. } | Self::Spread { .. } => true,
         }
     }
@@ -334,6 +403,11 @@ impl Mishap {
                 sim.fault_at(step + dead_for.unwrap_or(0), Fault::HostLost { host });
             }
             Self::Join { step } => sim.fault_at(step, Fault::HostJoins),
+            Self::HostDies { host, step } => sim.fault_at(step, Fault::HostDown { host }),
+            Self::HostStands { host, step, steps } => {
+                sim.fault_at(step, Fault::HostStands { host, steps });
+            }
+            Self::HostCut { cut, step } => sim.fault_at(step, Fault::HostCut { cut }),
             Self::Drain { host, step, cancel } => {
                 // The operator asks again until the hosts are there that can take its copies.
                 for at in DRAINS {
@@ -356,6 +430,10 @@ impl Mishap {
 
 fn any_server(rng: &mut Rng, scenario: &Scenario) -> u16 {
     rng.below(usize::from(scenario.servers * scenario.replicas)) as u16
+}
+
+fn named(host: u16) -> String {
+    if host == u16::MAX { "the leader".into() } else { format!("host {host}") }
 }
 
 impl fmt::Display for Mishap {
@@ -390,6 +468,15 @@ impl fmt::Display for Mishap {
             }
             Self::Host { host, step, dead_for: Some(steps) } => {
                 write!(f, "host {host} dies at event {step}, and is declared lost {steps} events later")
+            }
+            Self::HostDies { host, step } => write!(f, "{} dies at event {step}", named(*host)),
+            Self::HostStands { host, step, steps } => {
+                write!(f, "{} stands still for {steps} events from event {step}", named(*host))
+            }
+            Self::HostCut { cut, step } => {
+                let HostCut { host, steps, out, into, clients } = cut;
+                write!(f, "{} is cut off for {steps} events from event {step}: ", named(*host))?;
+                write!(f, "to hosts {out}, from hosts {into}, processes {clients:#x}")
             }
             Self::Join { step } => write!(f, "a host joins at event {step}"),
             Self::Drain { host, step, cancel } => {

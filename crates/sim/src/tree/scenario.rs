@@ -99,6 +99,8 @@ pub struct Scenario {
     pub hosts: u16,
     /// Hosts join, lost copies are made again, and more hosts are lost. Needs `replicas`.
     pub remade: bool,
+    /// The hosts form a real control group, and the group loses them by itself. Needs `remade`.
+    pub group: bool,
     /// Hosts join and leave, and copies move. Needs `remade`.
     pub moved: bool,
     /// Number of compute servers.
@@ -169,6 +171,7 @@ impl Default for Scenario {
             replicas: 1,
             hosts: 1,
             remade: false,
+            group: false,
             moved: false,
             computes: 2,
             threads: 2,
@@ -337,6 +340,23 @@ impl Scenario {
             short: false,
             // Every list with data verbs waits for its first half.
             inline: Inline::Nobody,
+            ..drawn
+        }
+    }
+
+    /// Draws a scenario as [`drawn_with_replicas`](Self::drawn_with_replicas), with a real control group of so
+    /// many hosts. With 3, one in eight scenarios has 5.
+    pub fn drawn_with_group(seed: u64, format: Format, hosts: u16) -> Self {
+        let drawn = Self::drawn_with_replicas(seed, format);
+        let crashes = Self::drawn_with_crashes(seed, format);
+        let mut rng = Rng::new(seed ^ 0x4752_4f55);
+        let more = hosts == 3 && rng.one_in(8);
+        Self {
+            hosts: if more { 5 } else { hosts },
+            remade: true,
+            moved: false,
+            group: true,
+            operations: crashes.operations + 2,
             ..drawn
         }
     }

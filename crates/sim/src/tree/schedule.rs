@@ -16,7 +16,7 @@ use crate::knobs::Knobs;
 use crate::linear::Checker;
 use crate::rng::Rng;
 use crate::scheduler::{Fair, Pct, Random, Recording, Replay, Scheduler};
-use crate::sim::Run;
+use crate::sim::{GroupPlan, Run, Weather};
 use crate::trace::Event;
 use sherman_core::{ComputeServer, Error, Walk};
 use std::cell::{Cell, RefCell};
@@ -150,6 +150,7 @@ impl Explorer {
         world.fixture.sim.record_trace(trace);
         let members = world.spawn(case, &participants, &self.record, knobs.time_jumps);
         let run = world.fixture.sim.run(scheduler);
+        let group = world.fixture.sim.rest_group().map(|(wrong, what)| Found::new(wrong.into(), what));
         let events = if trace { world.fixture.sim.trace() } else { Vec::new() };
         world.fixture.sim.record_trace(false);
         let everyone = members
@@ -171,7 +172,9 @@ impl Explorer {
                     finishes: (seed / 2).is_multiple_of(2),
                 };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);
-                let healthy = health(case, &world.fixture.scenario, &participants.computes)
+                let healthy = group
+                    .map_or(Ok(()), Err)
+                    .and_then(|()| health(case, &world.fixture.scenario, &participants.computes))
                     .and_then(|()| settled(case, &world.fixture.scenario, &self.record));
                 healthy.and_then(|()| {
                     scene.inspect(&mut world.fixture, &run, &mut self.checker, dismissed, &mut walk)
@@ -361,6 +364,9 @@ impl Loaded {
                 members.employ_keeper(&compute.fabric, &compute.shared);
             }
         }
+        if scenario.group {
+            self.fixture.sim.start_group(&group_plan(case));
+        }
         let later = case.mishaps.iter().filter_map(Mishap::later_loss).collect();
         let patience = case.mishaps.iter().find_map(Mishap::patience);
         self.fixture.sim.plan_copies(2 + case.seed.wrapping_mul(31) % 25, patience, later);
@@ -388,6 +394,22 @@ impl Loaded {
         *seen = check::walk(&mut self.fixture, &participants.computes[0])?;
         check::space(&self.fixture.sim, self.fixture.scenario.servers, &everyone, &[seen])?;
         check::told(&self.fixture.scenario, record, checker, &participants.initial, seen, &[])
+    }
+}
+
+/// The control group of a case.
+fn group_plan(case: &Case) -> GroupPlan {
+    let mut rng = Rng::new(case.seed ^ 0x0050_4c41_4e00);
+    let one_in = |rng: &mut Rng| [0, 0, 40, 12][rng.below(4)];
+    let (loss, twice, late) = (one_in(&mut rng), one_in(&mut rng), one_in(&mut rng));
+    let weather = Weather { loss, twice, late, delay: [200, 500, 1_500][rng.below(3)] };
+    let patience = case.mishaps.iter().find_map(Mishap::patience);
+    GroupPlan {
+        seed: case.seed,
+        weather,
+        drift: !rng.one_in(4),
+        pace: STEP_NANOS_OF_CRASHES * (8 + rng.below(40) as u64),
+        patience: patience.map(|events| events * STEP_NANOS_OF_CRASHES),
     }
 }
 

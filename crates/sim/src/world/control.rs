@@ -22,6 +22,10 @@ impl World {
             flight.posted = mix_bytes(u64::from(server), format!("{request:?}").as_bytes());
         }
         flight.request = Some(request);
+        if self.net.is_some() {
+            let owner = self.endpoints[endpoint as usize].owner as usize;
+            self.flights.get_mut(slot).asked = self.compute_servers[owner].clock.read(self.now);
+        }
         let ticket = self.flights.ticket(slot);
         if self.quiet {
             self.execute_call(endpoint, slot);
@@ -37,11 +41,11 @@ impl World {
     /// any order.
     pub(super) fn control_choices(&mut self, endpoint: u32) {
         for &list in &self.endpoints[endpoint as usize].calls {
-            let kind = if self.flights.get(list).phase == Phase::InFlight {
-                ChoiceKind::Execute
-            } else {
-                ChoiceKind::Answer
-            };
+            let flight = self.flights.get(list);
+            if flight.sent {
+                continue;
+            }
+            let kind = if flight.phase == Phase::InFlight { ChoiceKind::Execute } else { ChoiceKind::Answer };
             self.options.push(Choice { actor: Actor::Control(endpoint), kind, list, verb: 0, unit: 0 });
         }
     }
@@ -56,10 +60,22 @@ impl World {
         } else {
             self.deliver(choice.list);
         }
+        self.tidy_calls(endpoint);
+    }
+
+    /// Forgets the calls of an endpoint that are answered.
+    pub(super) fn tidy_calls(&mut self, endpoint: u32) {
         let flights = &self.flights;
-        let calls = &mut self.endpoints[endpoint as usize].calls;
-        calls.retain(|&slot| matches!(flights.get(slot).phase, Phase::InFlight | Phase::Finished));
-        let pending = !calls.is_empty();
+        let Some(state) = self.endpoints.get_mut(endpoint as usize) else { return };
+        state.calls.retain(|&slot| matches!(flights.get(slot).phase, Phase::InFlight | Phase::Finished));
+        self.refresh_calls(endpoint);
+    }
+
+    /// Whether some call of an endpoint can be executed or answered now.
+    pub(super) fn refresh_calls(&mut self, endpoint: u32) {
+        let flights = &self.flights;
+        let Some(state) = self.endpoints.get(endpoint as usize) else { return };
+        let pending = state.calls.iter().any(|&slot| !flights.get(slot).sent);
         self.actors.set(Actor::Control(endpoint), pending);
     }
 
@@ -81,6 +97,15 @@ impl World {
     fn execute_call(&mut self, endpoint: u32, slot: u32) {
         let server = self.flights.get(slot).server;
         let Some(request) = self.flights.get(slot).request.clone() else { return };
+        if self.net.is_some() {
+            let owner = self.endpoints[endpoint as usize].owner as usize;
+            if request.is_for_control() {
+                return self.send_call(endpoint, slot);
+            }
+            if self.cpu_waits(owner, endpoint, slot, server) {
+                return;
+            }
+        }
         let answer = self.answer(endpoint, server, &request);
         self.count_effect(self.endpoints[endpoint as usize].owner);
         let flight = self.flights.get_mut(slot);
@@ -167,6 +192,9 @@ impl World {
     /// F6: nothing of `client` executes on `server` any more. Its lists in flight there end now, so that the
     /// fence can be answered at once.
     pub(super) fn fence(&mut self, server: u16, client: ComputeId) {
+        if let Some(net) = &mut self.net {
+            net.note_fence(server, client);
+        }
         for owner in 0..self.compute_servers.len() {
             let compute_server = &mut self.compute_servers[owner];
             if compute_server.client == client {
@@ -216,6 +244,9 @@ impl World {
 
     /// Applies a fault.
     pub(crate) fn strike_now(&mut self, fault: Fault) {
+        if self.strike_host(fault) {
+            return;
+        }
         self.log.remark(NO_TASK, self.now, fault.to_string());
         match fault {
             Fault::Kill { compute_server } => self.kill(compute_server, false),
@@ -237,6 +268,8 @@ impl World {
             Fault::HostLost { host } => self.lose_host(host),
             Fault::HostJoins => self.join_host(),
             Fault::AbortMaking => self.abort_makings(),
+            // Only hosts of a control group stand still or are cut off.
+            Fault::HostStands { .. } | Fault::HostCut { .. } => {}
             Fault::Drain { host, cancel } => self.operate(Request::Drain { host, cancel }),
             Fault::Spread => self.operate(Request::Rebalance { when: Spreading::Now }),
         }

@@ -85,6 +85,11 @@ impl Copier {
         !self.work.is_empty() || !self.later.is_empty() || self.swapping
     }
 
+    /// Goes on with the work of a host of a control group.
+    pub(super) fn resume(&mut self, copy: u16, pieces: u64, copied_in: Option<u64>) {
+        self.work.insert(copy, Work { pieces, copied_in });
+    }
+
     /// Forgets what belongs to one schedule.
     pub(crate) fn plan(&mut self, pace: u64, patience: Option<u64>, later: Vec<LaterLoss>) {
         (self.pace, self.patience, self.later) = (pace, patience, later);
@@ -98,6 +103,15 @@ impl World {
         let first = self.volumes.first_made();
         if self.breaks(Breach::MakingNotMirrored) {
             mirrors.retain(|&copy| copy < first);
+        } else if let Some(net) = &self.net {
+            // The makings that the host knows, from the moment at which it copied everything.
+            let Some(host) = net.host(self.volumes.host_of(copy)) else { return mirrors };
+            let volume = host.done.table.of_copy(copy).map(|(volume, _)| volume);
+            let target = |making: &&Making| {
+                let work = host.work.get(&making.copy);
+                Some(making.volume) == volume && work.is_some_and(|work| work.copied_in.is_some())
+            };
+            mirrors.extend(host.done.makings.iter().filter(target).map(|making| making.copy));
         } else if !self.volumes.copier.work.is_empty() {
             let volume = self.volumes.table.of_copy(copy).map(|(volume, _)| volume);
             let makings = self.volumes.cluster().map_or(&[][..], |state| state.makings());
@@ -145,7 +159,7 @@ impl World {
     }
 
     /// The host of a new copy formats its memory.
-    fn make_room(&mut self, making: Making) {
+    pub(super) fn make_room(&mut self, making: Making) {
         let Some(format) = self.volumes.cluster().map(|state| state.volume_format(making.volume)) else {
             return;
         };
@@ -236,9 +250,7 @@ impl World {
         let reused = self.breaks(Breach::DroppedCopyReused);
         match making.phase {
             Phase::Planned if work.pieces < PIECES && !reused => {
-                let bytes = self.servers[usize::from(primary)].memory.size(Space::Host);
-                let (from, to) = (bytes * work.pieces / PIECES, bytes * (work.pieces + 1) / PIECES);
-                self.copy_range(primary, copy, from / 8 * 8, to / 8 * 8);
+                self.copy_piece(primary, copy, work.pieces, PIECES);
                 if self.breaks(Breach::MovedLanesKept) && making.replaces.is_some() {
                     self.copy_lanes(primary, copy);
                 }
@@ -275,6 +287,13 @@ impl World {
         }
     }
 
+    /// Copies one of several pieces of a volume.
+    pub(super) fn copy_piece(&mut self, from: u16, to: u16, piece: u64, pieces: u64) {
+        let bytes = self.servers[usize::from(from)].memory.size(Space::Host);
+        let (start, end) = (bytes * piece / pieces, bytes * (piece + 1) / pieces);
+        self.copy_range(from, to, start / 8 * 8, end / 8 * 8);
+    }
+
     /// A planted bug: a new copy gets the lanes of the primary, too.
     fn copy_lanes(&mut self, from: u16, to: u16) {
         let bytes = self.servers[usize::from(from)].memory.size(Space::OnChip);
@@ -289,7 +308,7 @@ impl World {
         memory.store(Space::Host, 0, &zeros);
     }
 
-    fn copy_all(&mut self, from: u16, to: u16) {
+    pub(super) fn copy_all(&mut self, from: u16, to: u16) {
         let bytes = self.servers[usize::from(from)].memory.size(Space::Host);
         self.copy_range(from, to, 0, bytes);
     }

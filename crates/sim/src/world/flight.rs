@@ -40,6 +40,10 @@ pub(crate) struct Flight {
     pub(crate) server: u16,
     /// The task that posted it.
     pub(crate) task: u32,
+    /// A call that is on its way to the control group, or waits for a host: it cannot be executed now.
+    pub(crate) sent: bool,
+    /// When a call was made, by the clock of its compute server.
+    pub(crate) asked: u64,
     pub(crate) request: Option<Request>,
     pub(crate) response: Option<Response>,
     /// Hash of the posted list or call. Only kept under exhaustive search.
@@ -59,6 +63,7 @@ impl Flights {
         (flight.error, flight.forgotten) = (None, false);
         (flight.route, flight.server, flight.task) = (route, server, task);
         (flight.posted, flight.fetched) = (0, 0);
+        (flight.sent, flight.asked) = (false, 0);
         slot
     }
 

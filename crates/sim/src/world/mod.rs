@@ -14,6 +14,7 @@
 //! | [`control`] | calls, fencing, and faults: clients that die, servers that are lost |
 //! | [`volumes`] | volumes in several copies: hosts, the table, promotion |
 //! | [`copier`] | what hosts do to make copies again, and second losses |
+//! | [`group`] | the control group of a schedule: hosts as processes, messages, cuts, clocks |
 //! | [`timers`] | virtual time |
 //! | [`state`] | the hash of the whole state, for exhaustive search |
 
@@ -21,6 +22,7 @@ pub(crate) mod actors;
 pub(crate) mod control;
 pub(crate) mod copier;
 pub(crate) mod flight;
+pub(crate) mod group;
 pub(crate) mod queue_pair;
 pub(crate) mod state;
 pub(crate) mod timers;
@@ -40,9 +42,14 @@ use queue_pair::QueuePair;
 use sherman_fabric::{Caps, ComputeId, Verb, WorkList};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::MemoryServer;
+use sherman_replica::VolumeTable;
 use std::rc::Rc;
 use timers::Timers;
 
+/// The most that happens in a control group in one event, while nobody else can move.
+const MOST_SILENT: u32 = 1_000;
+/// So many of them count as an event, so that every run ends.
+const SILENT_STEP: u32 = 4;
 /// The most list buffers kept for reuse.
 const POOL: usize = 256;
 
@@ -87,6 +94,15 @@ pub(crate) struct ComputeServer {
     pub(crate) stalled_until: u64,
     /// The epoch of the table that it uses.
     pub(crate) epoch: u64,
+    /// The process whose identity it is. All identities of a process have one clock.
+    pub(crate) process: u32,
+    pub(crate) clock: group::hosts::DriftingClock,
+    /// Until when it may count on its lease, by its own clock. Kept in schedules with a control group.
+    pub(crate) lease_until: u64,
+    /// Its process has ended the identity.
+    pub(crate) ended: bool,
+    /// The host that answered it last.
+    pub(crate) leader: Option<u16>,
     /// The host that is lost right after this many effects.
     pub(crate) costs: Option<(u64, HostLoss)>,
 }
@@ -142,6 +158,12 @@ pub(crate) struct World {
     /// The copies of volumes. Without replication each server is a volume.
     pub(crate) volumes: volumes::Volumes,
     saved_volumes: volumes::Volumes,
+    /// The control group of this schedule, if it has one.
+    pub(crate) net: Option<Box<group::net::Net>>,
+    /// Whether clocks differ in this schedule.
+    drifts: bool,
+    /// What happened in the group of this schedule.
+    pub(crate) seen_group: group::GroupSeen,
     pub(crate) compute_servers: Vec<ComputeServer>,
     saved_compute_servers: Vec<ComputeServer>,
     pub(crate) endpoints: Vec<EndpointState>,
@@ -208,6 +230,9 @@ impl World {
             servers: servers.collect(),
             saved_volumes: volumes.clone(),
             volumes,
+            net: None,
+            drifts: false,
+            seen_group: group::GroupSeen::default(),
             compute_servers: Vec::new(),
             saved_compute_servers: Vec::new(),
             endpoints: Vec::new(),
@@ -281,6 +306,8 @@ impl World {
         }
         self.compute_servers.clone_from(&self.saved_compute_servers);
         self.volumes.clone_from(&self.saved_volumes);
+        (self.net, self.drifts) = (None, false);
+        self.seen_group = group::GroupSeen::default();
         self.endpoints.truncate(self.saved_endpoints);
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.calls.clear());
         self.queue_pairs.truncate(self.saved_endpoints * self.servers.len());
@@ -301,18 +328,29 @@ impl World {
         self.history.reset();
     }
 
-    pub(crate) fn add_compute_server(&mut self, client: ComputeId, incarnation: u32) -> u32 {
+    pub(crate) fn add_compute_server(
+        &mut self,
+        client: ComputeId,
+        incarnation: u32,
+        table: &VolumeTable,
+    ) -> u32 {
+        let process = self.compute_servers.len() as u32;
         self.compute_servers.push(ComputeServer {
             client,
             incarnation,
             dead: false,
-            cut_off: self.unreachable(),
+            cut_off: self.unreachable(table),
             fenced: vec![false; self.servers.len()],
             effects: 0,
             dies_after: u64::MAX,
             asleep_until: 0,
             stalled_until: 0,
-            epoch: self.volumes.table.epoch(),
+            epoch: table.epoch(),
+            process,
+            clock: group::hosts::DriftingClock::TRUE,
+            lease_until: 0,
+            ended: false,
+            leader: None,
             costs: None,
         });
         self.compute_servers.len() as u32 - 1
@@ -364,7 +402,7 @@ impl World {
     /// Executes events until a task must be polled or no event is left.
     pub(crate) fn advance<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S, wakes: &WakeQueue) -> Next {
         // A list may have had its last effect inside `post`.
-        self.bury();
+        self.reap_dying();
         loop {
             self.wake(wakes);
             if self.truncated {
@@ -389,14 +427,18 @@ impl World {
             self.now += self.knobs.step_nanos;
             let polled = self.take(choice);
             self.timers.fire(self.now);
+            if self.net_due() <= self.now {
+                self.run_net();
+            }
             if self.volumes.copier.is_busy() {
                 self.work_on_copies();
             }
             if let Some((owner, loss)) = self.losing.take() {
                 self.cost(owner, loss);
             }
-            self.bury();
-            if let Some(task) = polled {
+            self.reap_dying();
+            // Its compute server may have had its last effect in the control group meanwhile.
+            if let Some(task) = polled.filter(|&task| self.tasks[task as usize].alive) {
                 return Next::Poll(task);
             }
         }
@@ -404,12 +446,18 @@ impl World {
 
     /// Kills the compute server that had its last effect.
     #[inline]
-    fn bury(&mut self) {
+    fn reap_dying(&mut self) {
         if let Some(owner) = self.dying.take() {
             let effects = self.compute_servers[owner as usize].effects;
             self.log.remark(NO_TASK, self.now, format!("cs{owner} dies after its effect {effects}"));
             self.kill(owner, true);
         }
+    }
+
+    /// When the next thing happens in the control group of the schedule.
+    #[inline]
+    fn net_due(&self) -> u64 {
+        self.net.as_ref().map_or(u64::MAX, |net| net.next())
     }
 
     /// Makes woken tasks ready, unless their compute server sleeps.
@@ -451,7 +499,7 @@ impl World {
     fn sleep_through(&mut self) -> bool {
         let owners = self.slumber.iter().filter_map(|&task| self.tasks[task as usize].owner);
         let ends = owners.map(|owner| self.compute_servers[owner as usize].asleep_until).min();
-        let Some(end) = ends.filter(|&end| self.timers.is_empty() || end <= self.timers.next()) else {
+        let Some(end) = ends.filter(|&end| end <= self.timers.next().min(self.net_due())) else {
             return false;
         };
         self.now = self.now.max(end);
@@ -462,7 +510,7 @@ impl World {
     /// Picks the next event: first the actor, then the event.
     #[inline]
     fn choose<S: Scheduler + ?Sized>(&mut self, scheduler: &mut S) -> Option<Choice> {
-        let timers = self.live_tasks > 0 && !self.timers.is_empty();
+        let timers = self.live_tasks > 0 && (!self.timers.is_empty() || self.net_due() < u64::MAX);
         let who = if timers && self.knobs.time_jumps && !self.actors.choices().is_empty() {
             self.actors.push_jump();
             let who = pick(scheduler, self.actors.choices());
@@ -500,6 +548,22 @@ impl World {
         self.knobs.breach == Some(Breach::SplitAtomic)
     }
 
+    /// Lets time pass until something happens. While nobody can move, what the control group does for itself
+    /// is not an event of its own.
+    fn jump(&mut self) {
+        let idle = self.actors.choices().is_empty();
+        for silent in 0..MOST_SILENT {
+            self.steps += u64::from(silent % SILENT_STEP == SILENT_STEP - 1);
+            self.now = self.now.max(self.timers.next().min(self.net_due()));
+            if self.net_due() <= self.now {
+                self.run_net();
+            }
+            if !idle || self.timers.next() <= self.now || !self.actors.choices().is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Executes one event. Returns the task to poll, if the event is a task's turn.
     #[inline]
     fn take(&mut self, choice: Choice) -> Option<u32> {
@@ -514,7 +578,7 @@ impl World {
                 return Some(task);
             }
             (ChoiceKind::Advance, _) => {
-                self.now = self.now.max(self.timers.next());
+                self.jump();
                 self.note_event(choice);
             }
             (ChoiceKind::Execute | ChoiceKind::Answer, Actor::Control(endpoint)) => {

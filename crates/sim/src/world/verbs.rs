@@ -7,7 +7,7 @@ use crate::bounds::check_verb;
 use crate::choice::{Actor, Choice, ChoiceKind};
 use crate::hash::{mix, mix_bytes};
 use crate::trace::{Detail, Extent};
-use sherman_fabric::{FabricError, Space, Ticket, Verb, WorkList};
+use sherman_fabric::{FabricError, Request, Response, Space, Ticket, Verb, WorkList};
 
 impl World {
     /// Puts a list in flight on the endpoint's queue pair to its server.
@@ -280,8 +280,7 @@ impl World {
         if phase == Phase::Finished && is_call {
             let calls = &mut self.endpoints[route as usize].calls;
             calls.retain(|&call| call != slot);
-            let pending = !calls.is_empty();
-            self.actors.set(Actor::Control(route), pending);
+            self.refresh_calls(route);
         } else if phase == Phase::Finished {
             self.queue_pairs[route as usize].finished.retain(|&finished| finished != slot);
             self.refresh(route as usize);
@@ -292,12 +291,18 @@ impl World {
     pub(super) fn deliver(&mut self, slot: u32) {
         let flight = self.flights.get_mut(slot);
         flight.phase = Phase::Delivered;
+        let (asked, route) = (flight.asked, flight.route);
+        let renewed = matches!(flight.response, Some(Response::Renewed(_)))
+            && matches!(flight.request, Some(Request::Renew));
         if flight.request.is_none() && flight.error.is_none() {
             let pair = &mut self.queue_pairs[flight.route as usize];
             pair.told_below = pair.told_below.max(flight.order + 1);
         }
         if let Some(waker) = flight.waker.take() {
             waker.wake();
+        }
+        if renewed && self.net.is_some() {
+            self.learn_lease(self.endpoints[route as usize].owner, asked);
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Volumes {
     /// The control state. Without replication it is beside volume 0, as in plain clusters.
     cluster: Option<ClusterState>,
     /// For each host: whether its process runs.
-    up: Vec<bool>,
+    pub(super) up: Vec<bool>,
     /// What hosts do to make copies again.
     pub(crate) copier: Copier,
 }
@@ -63,6 +63,11 @@ impl Volumes {
     /// The control state of a cluster with copies.
     pub(crate) fn cluster(&self) -> Option<&ClusterState> {
         self.cluster.as_ref()
+    }
+
+    /// Takes the state of a control group that has come to rest.
+    pub(super) fn set_cluster(&mut self, state: ClusterState) {
+        self.cluster = Some(state);
     }
 
     pub(super) fn cluster_mut(&mut self) -> Option<&mut ClusterState> {
@@ -182,10 +187,18 @@ impl World {
         if !self.volumes.is_replicated() {
             return Vec::new();
         }
-        let table = &self.volumes.table;
+        let table = self.table_at(copy);
         let entry = table.of_copy(copy).and_then(|(volume, _)| table.volume(volume));
         let copies = entry.into_iter().flat_map(|entry| entry.copies());
         copies.map(|(_, other)| other).filter(|&other| other != copy).collect()
+    }
+
+    /// The table that the host of a copy has carried out.
+    pub(super) fn table_at(&self, copy: u16) -> &VolumeTable {
+        let host = self.net.as_ref().and_then(|net| net.host(self.volumes.host_of(copy)));
+        let Some(host) = host else { return &self.volumes.table };
+        let learnt = host.node.state().filter(|_| self.breaks(Breach::ServesEarly));
+        learnt.map_or(&host.done.table, |state| state.table())
     }
 
     /// Whether the table names this copy.
@@ -195,8 +208,9 @@ impl World {
 
     /// For each copy: whether a client that joins now cannot reach it. It has no connection to copies that
     /// the table does not name (I2).
-    pub(super) fn unreachable(&self) -> Vec<bool> {
-        let reached = |copy: u16| self.is_named(copy) && self.volumes.is_up(copy);
+    pub(super) fn unreachable(&self, table: &VolumeTable) -> Vec<bool> {
+        let named = |copy: u16| !self.volumes.is_replicated() || table.of_copy(copy).is_some();
+        let reached = |copy: u16| named(copy) && self.volumes.is_up(copy);
         (0..self.servers.len() as u16).map(|copy| !reached(copy)).collect()
     }
 
@@ -245,6 +259,11 @@ impl World {
     pub(super) fn check_copy(&self, owner: usize, copy: u16) -> Result<(), FabricError> {
         if !self.volumes.is_replicated() {
             return Ok(());
+        }
+        if self.net.is_some() {
+            let deposed = self.table_at(copy).of_copy(copy).is_none_or(|(_, role)| role != Role::Primary);
+            let down = deposed || !self.volumes.is_up(copy);
+            return if down { Err(FabricError::Disconnected { server: copy }) } else { Ok(()) };
         }
         let compute_server = &self.compute_servers[owner];
         // E1: an identity of an older epoch gets no answer but this one.
@@ -313,6 +332,9 @@ impl World {
     /// Lets the control state see that time has passed, while it waits for that.
     pub(super) fn tick(&mut self) {
         let now = self.now;
+        if self.net.is_some() {
+            return;
+        }
         if let Some(cluster) = self.volumes.cluster.as_mut().filter(|cluster| cluster.needs_tick()) {
             let _ = cluster.apply(&Command::Tick { now });
             self.follow();
@@ -414,7 +436,7 @@ impl World {
     }
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
-    fn promote(&mut self, copy: u16) {
+    pub(super) fn promote(&mut self, copy: u16) {
         let kept = self.breaks(Breach::MovedLanesKept);
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;

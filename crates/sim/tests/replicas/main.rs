@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod costs;
+mod group;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -63,6 +63,7 @@ impl Hunt {
                 format: Some(Format::SortedStamped),
                 crashes: false,
                 replicas: false,
+                group: None,
                 breach: None,
                 bend: |scenario| {
                     scenario.operations = 20;

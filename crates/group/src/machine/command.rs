@@ -11,7 +11,7 @@ use sherman_memory_server::cluster::Command;
 ///
 /// # Errors
 /// If it contains a request that the protocol has no bytes for.
-pub(crate) fn encode(command: &Command) -> Result<Vec<u8>, WireError> {
+pub fn encode(command: &Command) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::new();
     let mut head = |number: u8, now: &u64| {
         out.put_u8(number);

@@ -2,33 +2,37 @@
 //!
 //! - It begins with [`Command::Lead`], before any other command.
 //! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
-//!   every message of the group counts too.
+//!   every message of the group counts too. A leader that does not hear a majority declares nobody lost.
 //! - It lets the state's time pass while a volume is closed.
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
 //! - It hands over to another voter if its host shall leave.
 
-use super::Driver;
-use crate::clock;
+use super::{Node, Notice};
+#[cfg(feature = "mutants")]
+use crate::mutant::{Mutant, planted};
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
 use sherman_fabric::group::CopyProgress;
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pause between two looks at the members of the group, in nanoseconds.
-const MEMBERS_EVERY: u64 = 50_000_000;
-/// How long the leader waits for the result of a command or a change of its own before it forgets it.
-const PATIENCE: u64 = 5_000_000_000;
+/// The pause between two looks at the members of the group, in nanoseconds, and as a part of the time for
+/// which a host may be silent. The shorter one counts.
+const MEMBERS_EVERY: (u64, u64) = (50_000_000, 4);
+/// How long the leader waits for the result of a command or a change of its own before it forgets it, in
+/// nanoseconds, and in times for which a host may be silent.
+const PATIENCE: (u64, u64) = (5_000_000_000, 16);
 /// Ticks in a lease.
 const TICKS: u64 = 16;
-/// The shortest time between two ticks, in nanoseconds.
-const SHORTEST_TICK: u64 = 2_000_000;
+/// The shortest time between two ticks, in nanoseconds, and as a part of the time for which a host may be
+/// silent.
+const SHORTEST_TICK: (u64, u64) = (2_000_000, 8);
 
 /// The leader's notes.
 #[derive(Debug)]
 pub(super) struct Office {
-    /// Whether the state knows that this host leads.
+    /// Whether this host has said to the state that it leads.
     pub(super) leads: bool,
     /// When each host gave a sign of life, by number. A host that is missing begins now.
     heard: BTreeMap<u16, u64>,
@@ -99,7 +103,7 @@ impl Office {
     }
 
     /// Notes the result of a change of the members.
-    pub(super) fn changed(&mut self, ticket: Ticket, _done: bool) {
+    pub(super) fn changed(&mut self, ticket: Ticket) {
         if self.change.take_if(|(waiting, _)| *waiting == ticket).is_some() {
             self.next_members = 0;
         }
@@ -120,22 +124,47 @@ impl Office {
         }
         silent
     }
+
+    /// Whether a majority of the voters gave a sign of life within the last `recent` nanoseconds. The leader
+    /// itself counts, and hosts that were lost do not.
+    fn hears_majority(
+        &self,
+        own: NodeId,
+        voters: &[NodeId],
+        state: &ClusterState,
+        recent: u64,
+        now: u64,
+    ) -> bool {
+        let host = |node: NodeId| state.hosts().iter().find(|host| host.info.up && host.info.node == node);
+        let heard = |node: &&NodeId| {
+            let at = host(**node).and_then(|host| self.heard.get(&host.info.number));
+            **node == own || at.is_some_and(|at| now.saturating_sub(*at) <= recent)
+        };
+        2 * voters.iter().filter(heard).count() > voters.len()
+    }
 }
 
-impl Driver {
-    /// Says to the state that this host leads.
-    pub(super) fn lead(&mut self) {
-        let proposed = self.propose_at_once(&Command::Lead { now: clock::now() });
+impl<R> Node<R> {
+    /// Says to the state that this host leads. `now` was read after the node began to lead: the state counts
+    /// time from there, and the former leader's commands are older (L3).
+    pub(super) fn lead(&mut self, now: u64) {
+        #[cfg(feature = "mutants")]
+        if planted(Mutant::LeadUnsaid) {
+            self.office.iter_mut().for_each(|office| office.leads = true);
+            return;
+        }
+        let proposed = self.propose_at_once(&Command::Lead { now });
         if let (Ok(_), Some(office)) = (proposed, &mut self.office) {
             office.leads = true;
         }
     }
 
-    /// Does what is due.
-    pub(super) fn duties(&mut self, now: u64) {
+    /// Does what is due, if this host leads. The caller has passed in everything that has arrived: otherwise
+    /// hosts might seem silent whose messages wait.
+    pub fn duties(&mut self, now: u64) {
         match &self.office {
             None => return,
-            Some(office) if !office.leads => return self.lead(),
+            Some(office) if !office.leads => return self.lead(now),
             Some(_) => {}
         }
         self.declare_lost(now);
@@ -147,31 +176,51 @@ impl Driver {
 
     /// Lets another voter lead if this host shall leave.
     fn hand_over(&mut self, now: u64) {
-        let own = self.parts.own.host;
-        let leaves = self.view.hosts.iter().any(|host| host.number == own && host.leaving);
-        let Some(office) = &mut self.office else { return };
+        let (own, pause) = (self.options.own.host, self.patience() / 10);
+        let Self { office: Some(office), group, members, .. } = self else { return };
+        let Some(state) = group.state().state() else { return };
+        let leaves = state.host(own).is_some_and(|host| host.info.leaving);
         if !leaves || now < office.next_transfer {
             return;
         }
-        office.next_transfer = now + PATIENCE / 10;
-        let voters = &self.view.members.voters;
-        let stays = self.view.hosts.iter().filter(|host| host.up && !host.leaving);
-        if let Some(next) = stays.map(|host| host.node).find(|node| voters.contains(node)) {
-            tracing::info!(host = own, "this host leaves: another one shall lead the control group");
+        office.next_transfer = now.saturating_add(pause);
+        let stays = state.hosts().iter().map(|host| &host.info).filter(|host| host.up && !host.leaving);
+        let next = stays.map(|host| host.node).find(|node| members.voters.contains(node));
+        if let Some(next) = next {
+            self.notices.push(Notice::HandsOver);
             // If this fails, the leader tries again.
-            let _ = self.parts.group.transfer(next);
+            let _ = self.group.transfer(next);
         }
     }
 
+    fn patience(&self) -> u64 {
+        PATIENCE.0.min(self.options.detect.saturating_mul(PATIENCE.1))
+    }
+
+    /// Declares hosts lost that are silent, if the leader has just heard a majority. Otherwise it is the leader
+    /// that hears nobody, and what it proposes now could be committed later, when it leads again. So it begins
+    /// to listen anew: of the others, some are heard again before the rest.
     fn declare_lost(&mut self, now: u64) {
-        let (own, detect) = (self.parts.own.host, self.parts.detect.as_nanos() as u64);
-        let others = self.view.hosts.iter().filter(|host| host.up && host.number != own);
-        let Some(office) = &mut self.office else { return };
-        for host in office.silent(others.map(|host| host.number), detect, now) {
-            let Some(found) = self.view.hosts.iter().find(|found| found.number == host) else { continue };
-            let incarnation = found.incarnation;
-            let silent = self.parts.detect;
-            tracing::warn!(host, "a host was silent for {silent:?}: declaring it lost");
+        #[cfg(feature = "mutants")]
+        if planted(Mutant::NobodyLost) {
+            return;
+        }
+        let (own, detect) = (self.options.own.host, self.options.detect);
+        let Self { office: Some(office), group, members, .. } = self else { return };
+        let Some(state) = group.state().state() else { return };
+        let others = state.hosts().iter().map(|host| &host.info).filter(|host| host.up && host.number != own);
+        let silent = office.silent(others.map(|host| host.number), detect, now);
+        let node = group.status().id;
+        let hears = office.hears_majority(node, &members.voters, state, detect / 2, now);
+        #[cfg(feature = "mutants")]
+        let hears = hears || planted(Mutant::PauseCounts);
+        if !hears {
+            return office.listen_anew();
+        }
+        let found = silent.into_iter().filter_map(|host| state.host(host)).map(|host| &host.info);
+        let silent: Vec<(u16, u32)> = found.map(|host| (host.number, host.incarnation)).collect();
+        for (host, incarnation) in silent {
+            self.notices.push(Notice::Silent { host });
             let proposed = self.propose(&Command::HostLost { now, host, incarnation });
             if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
                 office.losing.insert(ticket, host);
@@ -180,8 +229,10 @@ impl Driver {
     }
 
     fn let_time_pass(&mut self, now: u64) {
-        let needed = self.parts.group.state().state().is_some_and(|state| state.needs_tick());
-        let every = (self.parts.lease.as_nanos() as u64 / TICKS).max(SHORTEST_TICK);
+        let needed = self.state().is_some_and(ClusterState::needs_tick);
+        let shortest = SHORTEST_TICK.0.min(self.options.detect / SHORTEST_TICK.1);
+        let every = (self.options.lease / TICKS).max(shortest).max(1);
+        let until = now.saturating_add(self.patience());
         let Some(office) = &mut self.office else { return };
         if !needed {
             office.next_tick = u64::MAX;
@@ -200,22 +251,28 @@ impl Driver {
         }
         let proposed = self.propose(&Command::Tick { now });
         if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
-            office.tick = Some((ticket, now + PATIENCE));
+            office.tick = Some((ticket, until));
         }
     }
 
     /// Opens the volumes again if they were closed for too long so that copies can be made (J6).
     fn abort_makings(&mut self, now: u64) {
-        let is_overdue = self.parts.group.state().state().is_some_and(ClusterState::is_making_overdue);
+        let is_overdue = self.state().is_some_and(ClusterState::is_making_overdue);
         let waits =
             self.office.as_ref().is_some_and(|office| office.abort.is_some_and(|(_, until)| now < until));
         if !is_overdue || waits {
             return;
         }
-        tracing::warn!("volumes were closed for too long: they open without their new copies");
+        self.notices.push(Notice::Overdue);
+        self.give_up_pause(now);
+    }
+
+    /// Opens the volumes that are closed so that copies can be made, if this host leads.
+    pub fn give_up_pause(&mut self, now: u64) {
+        let until = now.saturating_add(self.patience());
         let proposed = self.propose(&Command::AbortMaking { now });
         if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
-            office.abort = Some((ticket, now + PATIENCE));
+            office.abort = Some((ticket, until));
         }
     }
 
@@ -224,11 +281,11 @@ impl Driver {
         if now < office.next_members || office.change.is_some_and(|(_, until)| now < until) {
             return;
         }
-        let mut begun = None;
+        let (mut begun, until) = (None, now.saturating_add(self.patience()));
         for change in self.wanted_changes() {
-            match self.parts.group.change(change) {
+            match self.group.change(change) {
                 Ok(ticket) => {
-                    begun = Some((ticket, now + PATIENCE));
+                    begun = Some((ticket, until));
                     break;
                 }
                 // There is no room for another learner, or a learner lacks much of the log. That may change.
@@ -236,19 +293,20 @@ impl Driver {
                 Err(_) => break,
             }
         }
+        let every = MEMBERS_EVERY.0.min(self.options.detect / MEMBERS_EVERY.1);
         if let Some(office) = &mut self.office {
             office.change = begun;
-            office.next_members = now + MEMBERS_EVERY;
+            office.next_members = now + every;
         }
     }
 
     fn wanted_changes(&self) -> Vec<Change> {
-        let Some(state) = self.parts.group.state().state() else { return Vec::new() };
-        let members = &self.view.members;
-        let present: Vec<NodeId> =
-            self.view.hosts.iter().filter(|host| host.up).map(|host| host.node).collect();
+        let Some(state) = self.state() else { return Vec::new() };
+        let members = &self.members;
+        let up = state.hosts().iter().map(|host| &host.info).filter(|host| host.up);
+        let present: Vec<NodeId> = up.map(|host| host.node).collect();
         let wanted = state.voters_wanted(&members.voters);
-        wanted_changes(self.parts.group.status().id, members, &present, &wanted)
+        wanted_changes(self.group.status().id, members, &present, &wanted)
     }
 }
 
@@ -275,6 +333,9 @@ fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sherman_fabric::group::HostOffer;
+    use sherman_layout::FormatOptions;
+    use sherman_memory_server::ClusterSettings;
 
     /// Applies changes until there are no more.
     fn settle(members: &mut Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
@@ -311,6 +372,43 @@ mod tests {
         assert_eq!(members.voters, [1, 2, 3]);
         assert_eq!(settle(&mut members, &[1, 3], &[1, 3]), [Change::Remove(2)]);
         assert_eq!(members.voters, [1, 3]);
+    }
+
+    /// The state of a cluster with three hosts.
+    fn three_hosts() -> ClusterState {
+        let settings = ClusterSettings {
+            replicas: 2,
+            volumes: 1,
+            hosts: 3,
+            volume_bytes: 16 << 20,
+            on_chip_bytes: 256 << 10,
+            format: FormatOptions::default(),
+        };
+        let mut state = ClusterState::new(7, settings).unwrap();
+        for boot in 1..=3 {
+            let address = format!("unix:/{boot}");
+            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0 };
+            state.apply(&Command::Register { now: 0, offer }).unwrap();
+        }
+        state
+    }
+
+    #[test]
+    fn a_leader_that_hears_no_majority_declares_nobody_lost() {
+        let (mut state, mut office, voters) = (three_hosts(), Office::new(None), [1, 2, 3]);
+        let hears =
+            |office: &Office, state: &ClusterState, now| office.hears_majority(1, &voters, state, 50, now);
+        assert!(!hears(&office, &state, 1_000), "it has heard nobody yet");
+        assert!(office.silent([1, 2].into_iter(), 100, 1_000).is_empty());
+        office.heard(1, 2, 1_050);
+        assert!(hears(&office, &state, 1_100));
+        assert!(!hears(&office, &state, 1_101), "the leader was cut off at 1050");
+        office.heard(2, 3, 1_140);
+        assert!(hears(&office, &state, 1_150));
+        state.apply(&Command::HostLost { now: 0, host: 2, incarnation: 3 }).unwrap();
+        assert!(!hears(&office, &state, 1_150), "a lost host does not count");
+        office.heard(1, 2, 1_150);
+        assert!(hears(&office, &state, 1_150));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod command;
 
-pub(crate) use command::encode;
+pub use command::encode;
 
 use sherman_consensus::StateMachine;
 use sherman_fabric::{FabricError, Refusal, Response};
