@@ -53,8 +53,6 @@ pub enum Breach {
     MovedLanesKept,
     /// J7: a host drops a copy that has moved before a table names the new one.
     SourceDroppedEarly,
-    /// J8: primary and backup change places while recoverers still write.
-    SwappedAtOnce,
 }
 
 impl Breach {
@@ -75,7 +73,6 @@ impl Breach {
         Self::MoveTrustsFirstCopy,
         Self::MovedLanesKept,
         Self::SourceDroppedEarly,
-        Self::SwappedAtOnce,
     ];
 
     /// The breaches of hosts in a control group.
