@@ -10,7 +10,8 @@
 use crate::memory::Region;
 use sherman_fabric::control::{DIGEST_BYTES, MOST_DIGESTS};
 use sherman_fabric::group::Store;
-use sherman_fabric::{FabricError, GlobalAddress, Memory, Space};
+use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Memory, Space};
+use sherman_layout::{ClientWord, Geometry};
 use std::cell::RefCell;
 use twox_hash::XxHash3_64;
 
@@ -64,21 +65,60 @@ pub(crate) fn apply(memory: &Region, stores: &[Store]) -> Result<(), FabricError
         match store {
             Store::Bytes { offset, bytes } => check(memory, *offset, bytes.len() as u64)?,
             Store::Zeros { offset, len } => check(memory, *offset, u64::from(*len))?,
+            Store::RedoArea { offset, area, len, .. } => {
+                check(memory, *offset, 8)?;
+                check(memory, *area, u64::from(*len))?;
+            }
         }
     }
     for store in stores {
         match store {
             Store::Bytes { offset, bytes } => memory.store(Space::Host, *offset, bytes),
-            Store::Zeros { offset, len } => {
-                let zeros = vec![0; (*len as usize).min(LONGEST)];
-                let end = offset + u64::from(*len);
-                for at in (*offset..end).step_by(LONGEST) {
-                    memory.store(Space::Host, at, &zeros[..((end - at) as usize).min(LONGEST)]);
+            Store::Zeros { offset, len } => zero(memory, *offset, *len),
+            Store::RedoArea { offset, word, area, len } => {
+                if memory.load_u64(Space::Host, *offset) != *word {
+                    zero(memory, *area, *len);
+                    memory.store_u64(Space::Host, *offset, *word);
                 }
             }
         }
     }
     Ok(())
+}
+
+fn zero(memory: &Region, offset: u64, len: u32) {
+    let zeros = vec![0; (len as usize).min(LONGEST)];
+    let end = offset + u64::from(len);
+    for at in (offset..end).step_by(LONGEST) {
+        memory.store(Space::Host, at, &zeros[..((end - at) as usize).min(LONGEST)]);
+    }
+}
+
+/// The stores that give another copy the tables of a primary whose process ended: stores that it had made may
+/// not have reached the others. Root words are not among them, since clients write them.
+///
+/// An area that was given out in such a store is zero here. There it may have records of an earlier owner,
+/// which a recoverer would take for the new one's.
+pub(crate) fn tables(memory: &Region, geometry: &Geometry) -> Vec<Store> {
+    let mut stores = Vec::new();
+    let mut copy = |offset: u64, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        memory.load(Space::Host, offset, &mut bytes);
+        for (part, at) in bytes.chunks(LONGEST / 2).zip((offset..).step_by(LONGEST / 2)) {
+            stores.push(Store::Bytes { offset: at, bytes: part.to_vec() });
+        }
+    };
+    copy(geometry.chunk_table_offset, geometry.chunk_table_bytes());
+    copy(geometry.span_table_offset, geometry.span_table_bytes());
+    for client in (1..=geometry.member_capacity as u16).map(ComputeId) {
+        let offset = geometry.client_entry(client);
+        let word = memory.load_u64(Space::Host, offset);
+        stores.push(match ClientWord::from_bits(word).and_then(|word| word.redo_area) {
+            Some(area) => Store::RedoArea { offset, word, area, len: geometry.redo_area_bytes as u32 },
+            None => Store::Bytes { offset, bytes: word.to_le_bytes().to_vec() },
+        });
+    }
+    stores
 }
 
 /// Refuses bytes outside the host memory.

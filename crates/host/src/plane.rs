@@ -65,7 +65,7 @@ pub(crate) fn not_leader(leader: &str) -> FabricError {
 }
 
 /// What a host knows about itself once it is registered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) cluster: u64,
     pub(crate) host: u16,

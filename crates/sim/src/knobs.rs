@@ -42,6 +42,12 @@ pub enum Breach {
     DroppedCopyReused,
     /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
     MakingNotMirrored,
+    /// I4: a host that was declared lost comes back with its copies, and they count as complete.
+    LostHostTrusted,
+    /// I4: a host that comes back has lost its lanes, and its volumes stay open.
+    LanesLostOnReturn,
+    /// I4, P3: a host that comes back opens volumes that are closed for recovery.
+    OpenedByReturn,
 }
 
 impl Breach {
@@ -59,6 +65,9 @@ impl Breach {
         Self::OpenedUnsettled,
         Self::DroppedCopyReused,
         Self::MakingNotMirrored,
+        Self::LostHostTrusted,
+        Self::LanesLostOnReturn,
+        Self::OpenedByReturn,
     ];
 }
 

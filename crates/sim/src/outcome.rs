@@ -80,6 +80,12 @@ pub enum Fault {
         /// Its number.
         host: u16,
     },
+    /// The process of a host ends, if it still runs, and the next one goes on with its memory (I4). If the
+    /// host was declared lost, nothing happens.
+    HostReturns {
+        /// Its number.
+        host: u16,
+    },
     /// A new host registers. It has room for a copy of every volume.
     HostJoins,
     /// The leader gives up the pause in which copies are made (J6), if there is one.
@@ -110,6 +116,7 @@ impl fmt::Display for Fault {
             Self::Lose { server } => write!(f, "server {server} is lost"),
             Self::HostDown { host } => write!(f, "host {host} goes down"),
             Self::HostLost { host } => write!(f, "host {host} is declared lost"),
+            Self::HostReturns { host } => write!(f, "host {host} comes back with its memory"),
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
         }

@@ -287,6 +287,11 @@ impl Sim {
         (world.volumes.copier.made, world.volumes.lost_hosts())
     }
 
+    /// How often hosts came back with their memory in this schedule.
+    pub fn returns(&self) -> u32 {
+        self.world.borrow().volumes.returns
+    }
+
     /// The hosts that died and were not declared lost.
     pub fn dead_hosts(&self) -> Vec<u16> {
         self.world.borrow().volumes.dead_hosts()

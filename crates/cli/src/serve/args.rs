@@ -20,9 +20,9 @@ sockets), unless you give --insecure. Connections are authenticated, but traffic
 The server refuses a secret file that others can read (chmod 600).
 
 Replicated cluster: the first host makes it with --new-cluster, every other one joins it with --join and
-the address of any host that runs. Volumes have two copies, so the cluster survives the loss of a host.
-Hosts have neither --id nor --file: a host that was restarted joins as a new one, with empty memory. If the
-cluster has declared a host lost, its process ends with exit code 3.
+the address of any host that runs. With two or more --hosts, volumes have two copies, so the cluster
+survives the loss of a host. Hosts have no --id. If the cluster has declared a host lost, its process ends
+with exit code 3. With --file it starts again as a new host, with empty memory.
 
 Shared memory: with --listen shm:/path, compute servers of this host that open the cluster as
 shm:/path map the memory. They read and change it with no process in between. Other clients can
@@ -33,6 +33,8 @@ host.
   - A server that is started again with the same file has all acknowledged changes. Clients that
     were connected must join again.
   - The file takes all its disk space when the server starts.
+  - A host keeps a folder: its memory, and its part of the cluster's state. Start it again with the same
+    command.
   - --memory, --on-chip, --chunk, --lease, --id and --servers are fixed when the file is created.
     When you start the server again, omit them or give the same values.
 

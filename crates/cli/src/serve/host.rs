@@ -4,6 +4,7 @@ use super::watch;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::serve::config::{Bytes, ServeSettings, Time};
+use crate::serve::host_file;
 use crate::serve::log::LogLevel;
 use crate::serve::options::{Listen, ServeOptions, check_lease};
 use crate::serve::start::address;
@@ -30,6 +31,8 @@ pub enum Cluster {
     New(ClusterSettings),
     /// The one of these hosts.
     Join(Vec<Address>),
+    /// The one of the host in the folder.
+    Kept,
 }
 
 /// The options of a host that can be started.
@@ -41,6 +44,8 @@ pub struct HostServeOptions {
     pub advertise: Option<String>,
     /// Bytes of memory.
     pub memory: u64,
+    /// The folder that keeps the memory.
+    pub file: Option<PathBuf>,
     /// The cluster.
     pub cluster: Cluster,
     /// The file with the cluster's secret.
@@ -60,19 +65,21 @@ pub struct HostServeOptions {
 impl HostServeOptions {
     /// Checks the settings. Returns the options of a host, or `None` if they are those of a plain server.
     pub fn new(settings: &ServeSettings) -> Result<Option<Self>, Failure> {
-        let cluster = match (settings.new_cluster, &settings.join) {
+        let kept = host_file::find(settings)?;
+        let seeds = match (settings.new_cluster, &settings.join) {
             (true, Some(_)) => {
                 return Err(Failure::option("join", "it contradicts --new-cluster: give only one of them"));
             }
-            (false, None) => return refuse_of_hosts(settings).map(|()| None),
-            (true, None) => None,
+            (false, None) if kept.is_none() => return refuse_of_hosts(settings).map(|()| None),
+            (_, None) => None,
             (false, Some(url)) => Some(seeds(url).map_err(|why| Failure::option("join", why))?),
         };
         refuse_of_servers(settings)?;
-        if settings.memory.is_none() {
+        let memory = settings.memory.or(kept.as_ref().map(|kept| Bytes(kept.memory_bytes)));
+        if memory.is_none() {
             return Err(Failure::option("memory", "say how much memory this host offers, as in 8GiB"));
         }
-        let plain = plain(settings)?;
+        let plain = plain(&ServeSettings { memory, ..settings.clone() })?;
         let detect = settings.detect.map(|detect| detect.0);
         if detect.is_some_and(|detect| detect < SHORTEST_DETECT) {
             return Err(Failure::option("detect", "write 50ms or more: healthy hosts pause, too"));
@@ -82,17 +89,22 @@ impl HostServeOptions {
         {
             return Err(Failure::option("advertise", "write tcp://host:port or unix:/path"));
         }
-        let cluster = match cluster {
-            Some(seeds) => {
+        let cluster = match (seeds, &kept) {
+            (Some(seeds), _) => {
                 refuse_of_new_clusters(settings)?;
                 Cluster::Join(seeds)
             }
-            None => Cluster::New(new_cluster(settings, &plain)?),
+            (None, Some(kept)) => {
+                host_file::check(settings, kept)?;
+                Cluster::Kept
+            }
+            (None, None) => Cluster::New(new_cluster(settings, &plain)?),
         };
         Ok(Some(Self {
             listen: plain.listen,
             advertise: settings.advertise.clone(),
             memory: plain.memory,
+            file: settings.file.clone(),
             cluster,
             secret_file: plain.secret_file,
             insecure: plain.insecure,
@@ -149,8 +161,6 @@ fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
         ("tear-reads", settings.tear_reads),
     ];
     refuse(&given, "a host of a replicated cluster does not have it: the cluster numbers its hosts itself")?;
-    let given = [("file", settings.file.is_some())];
-    refuse(&given, "the memory of a host cannot lie in a file: the other copies keep its data")?;
     let socket = |listen: &&Listen| matches!(listen, Listen::Tcp { .. } | Listen::Unix(_));
     match settings.listen.iter().find(|listen| !socket(listen)) {
         Some(other) => {
@@ -181,14 +191,16 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
     if let Some(Time(lease)) = settings.lease {
         check_lease(lease)?;
     }
-    let replicas = settings.replicas.unwrap_or(2);
+    let hosts = settings.hosts.or(settings.replicas.map(u16::from)).unwrap_or(1);
+    // A single host has nowhere to put a second copy. The cluster may ask for one all the same: the second
+    // host gets it.
+    let replicas = settings.replicas.unwrap_or(if hosts == 1 { 1 } else { 2 });
     if !(1..=2).contains(&replicas) {
         return Err(Failure::option("replicas", "a volume has 1 or 2 copies"));
     }
-    let hosts = settings.hosts.unwrap_or_else(|| replicas.into());
-    if !(u16::from(replicas)..=sherman_host::MOST_HOSTS).contains(&hosts) {
+    if !(1..=sherman_host::MOST_HOSTS).contains(&hosts) {
         let most = sherman_host::MOST_HOSTS;
-        return Err(Failure::option("hosts", format!("write a number from --replicas to {most}")));
+        return Err(Failure::option("hosts", format!("write a number from 1 to {most}")));
     }
     let volumes = settings.volumes.unwrap_or(hosts);
     if volumes == 0 {
@@ -230,35 +242,51 @@ fn seeds(url: &str) -> Result<Vec<Address>, String> {
     list.split(',').map(|place| parse_address(&format!("{scheme}{place}")).ok_or_else(bad)).collect()
 }
 
-/// Runs a host until `end`, or until it cannot go on.
+/// Runs a host until `end`, or until it cannot go on. A host with a folder that was declared lost starts again
+/// as a new one.
 pub fn serve(
     options: &HostServeOptions,
     as_json: bool,
     tell: SyncSender<()>,
     end: &Receiver<()>,
 ) -> Result<(), Failure> {
-    let host = start(options)?;
-    let handle = host.handle();
-    let stats = handle.clone();
-    let listen = |address| MetricsListener::start(address, move || server_text(&stats.stats()));
-    let metrics = options.metrics.map(listen).transpose();
-    let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
-    watch(
-        move || {
-            handle.wait();
-        },
-        tell,
-    )?;
-    print(&announcement(options, &host, metrics.as_ref().map(MetricsListener::address), as_json))?;
-    // The host also stops if all senders are gone.
-    let _ = end.recv();
-    host.stop();
-    drop(metrics);
-    match host.join() {
-        Ok(Ended::Stopped) => Ok(()),
-        Ok(why) => Err(Failure::Runtime(why.to_string())),
-        Err(error) => Err(Failure::Runtime(error.to_string())),
+    let mut options = options.clone();
+    let mut is_first = true;
+    loop {
+        let host = start(&options)?;
+        let metrics = serve_metrics(&options, &host)?;
+        let handle = host.handle();
+        watch(move || drop(handle.wait()), tell.clone())?;
+        if std::mem::take(&mut is_first) {
+            let metrics = metrics.as_ref().map(MetricsListener::address);
+            print(&announcement(&options, &host, metrics, as_json))?;
+        }
+        // The next life listens where this one did.
+        let actual = host.addresses().iter().map(|address| address.to_string().parse());
+        options.listen = actual.collect::<Result<_, _>>().unwrap_or(options.listen);
+        // The host also stops if all senders are gone.
+        let _ = end.recv();
+        host.stop();
+        drop(metrics);
+        match host.join() {
+            Ok(Ended::Stopped) => return Ok(()),
+            Ok(why @ Ended::Lost { .. }) if options.file.is_some() => {
+                tracing::warn!("{why}. Starting again, without the copies that it had");
+            }
+            Ok(why) => return Err(Failure::Runtime(why.to_string())),
+            Err(error) => return Err(Failure::Runtime(error.to_string())),
+        }
     }
+}
+
+fn serve_metrics(
+    options: &HostServeOptions,
+    host: &RunningHost,
+) -> Result<Option<MetricsListener>, Failure> {
+    let handle = host.handle();
+    let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
+    let metrics = options.metrics.map(listen).transpose();
+    metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))
 }
 
 fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
@@ -267,15 +295,20 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     let cluster = match &options.cluster {
         Cluster::New(settings) => HostCluster::New(*settings),
         Cluster::Join(seeds) => HostCluster::Join { seeds: seeds.clone(), cluster: 0 },
+        Cluster::Kept => HostCluster::Kept,
     };
     let listen = options.listen.iter().map(address).collect();
     let mut host = HostOptions::new(listen, options.memory, cluster);
     host.advertise = options.advertise.clone();
     (host.secret, host.insecure) = (secret, options.insecure);
     (host.shards, host.detect) = (options.threads, options.detect);
+    host.file.clone_from(&options.file);
     RunningHost::start(host).map_err(|error| match error {
         HostError::Unspecified { .. } => Failure::option("advertise", error),
         HostError::Serve(error) => Failure::Runtime(format!("--listen: {error}")),
+        HostError::Folder { .. } | HostError::NothingKept { .. } => {
+            Failure::Runtime(format!("--file: {error}"))
+        }
         HostError::TooLittleMemory { .. } => Failure::Runtime(format!("--memory: {error}")),
         error if matches!(options.cluster, Cluster::Join(_)) => Failure::Runtime(format!("--join: {error}")),
         error => Failure::Runtime(error.to_string()),
@@ -303,6 +336,7 @@ fn announcement(
         });
         return format!("{said}\n");
     }
+    let file = options.file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
     let warning = if options.insecure {
         ", without a secret: every client that reaches it can change all data"
     } else {
@@ -311,7 +345,7 @@ fn announcement(
     let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
     let metrics =
         metrics.map_or_else(String::new, |address| format!("metrics at http://{address}/metrics\n"));
-    format!("host {number} of cluster {cluster}: {memory} bytes{warning}\n{metrics}{listening}")
+    format!("host {number} of cluster {cluster}: {memory} bytes{file}{warning}\n{metrics}{listening}")
 }
 
 #[cfg(test)]
@@ -336,10 +370,17 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_has_two_copies_on_two_hosts_that_fill_their_memory() {
+    fn a_new_cluster_is_a_host_alone_or_has_two_copies_on_hosts_that_fill_their_memory() {
         let Cluster::New(settings) = host(&new()).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (1, 1, 1));
+        assert_eq!((settings.volume_bytes, settings.on_chip_bytes), (1 << 30, 256 << 10));
+        let two = ServeSettings { replicas: Some(2), ..new() };
+        let Cluster::New(settings) = host(&two).cluster else { panic!("a new cluster") };
         assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 2));
-        assert_eq!((settings.volume_bytes, settings.on_chip_bytes), (512 << 20, 256 << 10));
+        assert_eq!(settings.volume_bytes, 512 << 20);
+        let first = ServeSettings { hosts: Some(1), ..two };
+        let Cluster::New(settings) = host(&first).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.replicas, settings.hosts, settings.volume_bytes), (2, 1, 1 << 30));
         let three = ServeSettings { hosts: Some(3), volumes: Some(4), ..new() };
         let Cluster::New(settings) = host(&three).cluster else { panic!("a new cluster") };
         assert_eq!((settings.hosts, settings.volumes, settings.copies_per_host()), (3, 4, 4));
@@ -372,16 +413,15 @@ mod tests {
             (ServeSettings { join: Some("tcp://a:1".into()), ..new() }, "join"),
             (ServeSettings { id: Some(0), ..new() }, "id"),
             (ServeSettings { servers: Some(1), ..join() }, "servers"),
-            (ServeSettings { file: Some("f".into()), ..new() }, "file"),
             (ServeSettings { listen: shm, ..new() }, "listen"),
             (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
             (ServeSettings { memory: None, ..join() }, "memory"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),
             (ServeSettings { volumes: Some(512), ..new() }, "memory"),
-            (ServeSettings { volume_memory: Some(Bytes(1 << 30)), ..new() }, "memory"),
+            (ServeSettings { volume_memory: Some(Bytes(2 << 30)), ..new() }, "memory"),
             (ServeSettings { volume_memory: Some(Bytes(100)), ..new() }, "volume-memory"),
             (ServeSettings { replicas: Some(3), ..new() }, "replicas"),
-            (ServeSettings { hosts: Some(1), ..new() }, "hosts"),
+            (ServeSettings { hosts: Some(0), ..new() }, "hosts"),
             (ServeSettings { hosts: Some(11), ..new() }, "hosts"),
             (ServeSettings { volumes: Some(0), ..new() }, "volumes"),
             (ServeSettings { lease: Some(Time(Duration::ZERO)), ..new() }, "lease"),

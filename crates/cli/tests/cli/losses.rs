@@ -13,6 +13,7 @@ use sherman_conformance::trees::Failure;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const HOSTS: usize = 3;
@@ -122,25 +123,70 @@ enum Fault {
 
 /// One key: what its writer has begun, what was acknowledged, and what readers have seen.
 #[derive(Default)]
-struct Counter {
+pub struct Counter {
     begun: AtomicU64,
     acknowledged: AtomicU64,
     seen: AtomicU64,
 }
 
+/// What writers and readers do, and what they have found.
 #[derive(Default)]
-struct Load {
+pub struct Load {
     counters: Vec<Counter>,
-    stop: AtomicBool,
-    writes: AtomicU64,
+    pub stop: AtomicBool,
+    pub writes: AtomicU64,
     reads: AtomicU64,
-    unknown: AtomicU64,
+    pub unknown: AtomicU64,
     /// The longest operation, in nanoseconds.
-    longest: AtomicU64,
+    pub longest: AtomicU64,
     failures: Mutex<Vec<String>>,
 }
 
 impl Load {
+    /// Starts writers and readers.
+    pub fn start(url: &str) -> Result<(Arc<Self>, Vec<Cluster>, Vec<JoinHandle<()>>), Failure> {
+        let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
+        let load = Arc::new(Self { counters, ..Self::default() });
+        let first = open(url)?;
+        first.tree::<u64, u64>(TREE)?;
+        let (mut threads, mut clusters) = (Vec::new(), vec![first]);
+        for compute in 0..COMPUTES {
+            let cluster = open(url)?;
+            clusters.push(cluster.clone());
+            for thread in 0..=WRITERS {
+                let (load, cluster) = (Arc::clone(&load), cluster.clone());
+                threads.push(std::thread::spawn(move || {
+                    let done = match thread {
+                        WRITERS => load.read(&cluster, compute),
+                        writer => load.write(&cluster, compute * WRITERS + writer),
+                    };
+                    if let Err(error) = done {
+                        load.fail(format!("compute server {compute}, thread {thread}: {error}"));
+                    }
+                }));
+            }
+        }
+        Ok((load, clusters, threads))
+    }
+
+    /// Checks that nothing went wrong, and that a new client finds every acknowledged change.
+    pub fn verify(&self, url: &str) -> Result<(), Failure> {
+        self.expect_no_failures();
+        let client = open(url)?.tree::<u64, u64>(TREE)?.client()?;
+        for key in 0..self.counters.len() as u64 {
+            self.judge(key, || client.get(key))?;
+        }
+        self.expect_no_failures();
+        let check = client.check()?;
+        assert!(check.is_clean(), "{check:?}");
+        Ok(())
+    }
+
+    fn expect_no_failures(&self) {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert!(failures.is_empty(), "{failures:#?}");
+    }
+
     fn fail(&self, what: String) {
         self.stop.store(true, SeqCst);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(what);
@@ -220,29 +266,7 @@ fn lose(fault: Fault) -> Result<(), Failure> {
     let _alone = crate::common::alone();
     let mut hosts = Hosts::start();
     let url = hosts.url();
-    let options = || ClusterOptions::new().timeout(Duration::from_secs(20));
-    let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
-    let load = Arc::new(Load { counters, ..Load::default() });
-    let first = open(&url, options)?;
-    first.tree::<u64, u64>(TREE)?;
-    let mut threads = Vec::new();
-    let mut clusters = vec![first];
-    for compute in 0..COMPUTES {
-        let cluster = open(&url, options)?;
-        clusters.push(cluster.clone());
-        for thread in 0..=WRITERS {
-            let (load, cluster) = (Arc::clone(&load), cluster.clone());
-            threads.push(std::thread::spawn(move || {
-                let done = match thread {
-                    WRITERS => load.read(&cluster, compute),
-                    writer => load.write(&cluster, compute * WRITERS + writer),
-                };
-                if let Err(error) = done {
-                    load.fail(format!("compute server {compute}, thread {thread}: {error}"));
-                }
-            }));
-        }
-    }
+    let (load, clusters, threads) = Load::start(&url)?;
     std::thread::sleep(Duration::from_secs(1));
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..rounds() {
@@ -273,17 +297,7 @@ fn lose(fault: Fault) -> Result<(), Failure> {
     }
     load.stop.store(true, SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(failures.is_empty(), "{failures:#?}");
-    // A new client finds every acknowledged change.
-    let client = open(&hosts.url(), options)?.tree::<u64, u64>(TREE)?.client()?;
-    for key in 0..load.counters.len() as u64 {
-        load.judge(key, || client.get(key))?;
-    }
-    let failures = load.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(failures.is_empty(), "{failures:#?}");
-    let check = client.check()?;
-    assert!(check.is_clean(), "{check:?}");
+    load.verify(&hosts.url())?;
     let unknown = load.unknown.load(Relaxed);
     println!(
         "{} writes, {} reads, {unknown} of unknown outcome",
@@ -295,10 +309,10 @@ fn lose(fault: Fault) -> Result<(), Failure> {
 }
 
 /// Opens the cluster as soon as it has volumes.
-fn open(url: &str, options: impl Fn() -> ClusterOptions) -> Result<Cluster, Failure> {
+pub fn open(url: &str) -> Result<Cluster, Failure> {
     let began = Instant::now();
     loop {
-        match Cluster::open_with(url, options()) {
+        match Cluster::open_with(url, ClusterOptions::new().timeout(Duration::from_secs(20))) {
             Err(error) if error.may_pass() && began.elapsed() < Duration::from_secs(20) => {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -104,6 +104,12 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             out.put_u64(*offset);
             out.put_u32(*len);
         }
+        Request::Return { host, incarnation, offer } => {
+            out.put_u8(44);
+            out.put_u16(*host);
+            out.put_u32(*incarnation);
+            put_offer(out, offer);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -169,6 +175,10 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         35 => Request::Copied { copy: reader.u16()? },
         36 => Request::Settled { copy: reader.u16()?, epoch: reader.u64()? },
         37 => Request::Digest { copy: reader.u16()?, offset: reader.u64()?, len: reader.u32()? },
+        44 => {
+            let (host, incarnation) = (reader.u16()?, reader.u32()?);
+            Request::Return { host, incarnation, offer: read_offer(reader)? }
+        }
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

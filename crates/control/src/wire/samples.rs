@@ -20,11 +20,15 @@ const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
 
 fn stores() -> Vec<Store> {
-    vec![Store::Bytes { offset: 1 << 40, bytes: vec![7; 8] }, Store::Zeros { offset: 64, len: 1 << 20 }]
+    vec![
+        Store::Bytes { offset: 1 << 40, bytes: vec![7; 8] },
+        Store::Zeros { offset: 64, len: 1 << 20 },
+        Store::RedoArea { offset: 72, word: 1 << 50, area: 1 << 40, len: 1 << 20 },
+    ]
 }
 
 fn offer() -> HostOffer {
-    HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6 }
+    HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6, keeps: true }
 }
 
 fn host() -> HostInfo {
@@ -73,6 +77,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Mirror { copy: 3, epoch: 4, number: 1 << 40, stores: stores(), fenced: None },
         Request::Cluster,
         Request::Register { offer: offer() },
+        Request::Return { host: 0xfffe, incarnation: 7, offer: offer() },
         Request::Alive { host: 0xfffe, incarnation: 7 },
         Request::Copied { copy: 0xfffe },
         Request::Settled { copy: 3, epoch: u64::MAX },

@@ -21,15 +21,17 @@ use crate::alive::Directory;
 use crate::clock;
 use crate::copies::Orders;
 use crate::end::{End, Ended};
+use crate::folder::Folder;
 use crate::machine::Machine;
 use crate::peers::{Peers, unframed};
 use crate::plane::{Identity, Input, Reply};
 use office::Office;
 use sherman_consensus::{Event, Group, NodeId, Output, StateMachine, Ticket, perform};
-use sherman_fabric::group::HostInfo;
+use sherman_fabric::group::{HostInfo, HostOffer};
 use sherman_soft_nic::server::ServerHandle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use view::View;
@@ -51,6 +53,10 @@ pub(crate) struct Parts {
     pub(crate) server: ServerHandle,
     /// The hosts that were there when this one registered.
     pub(crate) hosts: Vec<HostInfo>,
+    /// What this host offers, and whether the state knows this process.
+    pub(crate) offer: HostOffer,
+    pub(crate) known: Arc<AtomicBool>,
+    pub(crate) folder: Option<Arc<Folder>>,
     /// How long a host may be silent.
     pub(crate) detect: Duration,
     pub(crate) lease: Duration,

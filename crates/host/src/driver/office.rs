@@ -1,7 +1,8 @@
 //! The duties of the leader.
 //!
 //! - It begins with [`Command::Lead`], before any other command.
-//! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
+//! - It says to the state that this host goes on, if an earlier process was it.
+//! - It declares hosts lost that are silent, unless one of them may come back with the last copy of a volume. Each host says every few milliseconds that it is alive, and
 //!   every message of the group counts too.
 //! - It lets the state's time pass while a volume is closed.
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
@@ -10,9 +11,11 @@
 
 use super::Driver;
 use crate::clock;
+use crate::plane::Identity;
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Acquire;
 
 /// The pause between two looks at the members of the group, in nanoseconds.
 const MEMBERS_EVERY: u64 = 50_000_000;
@@ -37,6 +40,10 @@ pub(super) struct Office {
     tick: Option<(Ticket, u64)>,
     /// The end of a pause for makings, on its way.
     abort: Option<(Ticket, u64)>,
+    /// That this host goes on after its process ended, on its way.
+    back: Option<(Ticket, u64)>,
+    /// The silent hosts that the log has named because they are waited for.
+    awaited: BTreeSet<u16>,
     next_tick: u64,
     next_members: u64,
 }
@@ -50,6 +57,8 @@ impl Office {
             change: None,
             tick: None,
             abort: None,
+            back: None,
+            awaited: BTreeSet::new(),
             next_tick: u64::MAX,
             next_members: 0,
         }
@@ -77,6 +86,7 @@ impl Office {
         self.losing.remove(&ticket);
         self.tick.take_if(|(waiting, _)| *waiting == ticket);
         self.abort.take_if(|(waiting, _)| *waiting == ticket);
+        self.back.take_if(|(waiting, _)| *waiting == ticket);
     }
 
     /// Notes the result of a change of the members.
@@ -84,6 +94,12 @@ impl Office {
         if self.change.take_if(|(waiting, _)| *waiting == ticket).is_some() {
             self.next_members = 0;
         }
+    }
+
+    /// The hosts that were not heard for so long.
+    fn unheard(&self, time: u64, now: u64) -> Vec<u16> {
+        let late = self.heard.iter().filter(|(_, heard)| now.saturating_sub(**heard) > time);
+        late.map(|(host, _)| *host).collect()
     }
 
     /// The hosts of these that were silent for longer than `detect`. Counts hosts from now on that are new.
@@ -118,17 +134,46 @@ impl Driver {
             Some(office) if !office.leads => return self.lead(),
             Some(_) => {}
         }
+        self.come_back(now);
         self.declare_lost(now);
         self.let_time_pass(now);
         self.abort_makings(now);
         self.keep_members(now);
     }
 
+    /// Says to the state that this host goes on, if it leads itself (I4).
+    fn come_back(&mut self, now: u64) {
+        let waits =
+            self.office.as_ref().is_some_and(|office| office.back.is_some_and(|(_, until)| now < until));
+        if waits || self.parts.known.load(Acquire) {
+            return;
+        }
+        let Identity { host, incarnation, .. } = self.parts.own;
+        let offer = self.parts.offer.clone();
+        let proposed = self.propose(&Command::HostReturned { now, host, incarnation, offer });
+        if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
+            office.back = Some((ticket, now + PATIENCE));
+        }
+    }
+
     fn declare_lost(&mut self, now: u64) {
         let (own, detect) = (self.parts.own.host, self.parts.detect.as_nanos() as u64);
         let others = self.view.hosts.iter().filter(|host| host.up && host.number != own);
         let Some(office) = &mut self.office else { return };
-        for host in office.silent(others.map(|host| host.number), detect, now) {
+        let silent = office.silent(others.map(|host| host.number), detect, now);
+        // Hosts that died together are not noticed in the same moment.
+        let doubtful = office.unheard(detect / 2, now);
+        office.awaited.retain(|host| silent.contains(host));
+        for host in silent {
+            let state = self.parts.group.state().state();
+            let awaited = state.is_some_and(|state| state.awaits(host, &doubtful));
+            if awaited {
+                // P6: it may come back with the last copies of volumes.
+                if self.office.as_mut().is_some_and(|office| office.awaited.insert(host)) {
+                    tracing::warn!(host, "a host is silent that has the last copy of a volume: waiting for it");
+                }
+                continue;
+            }
             let Some(found) = self.view.hosts.iter().find(|found| found.number == host) else { continue };
             let incarnation = found.incarnation;
             let silent = self.parts.detect;

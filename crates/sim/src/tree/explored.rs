@@ -68,6 +68,8 @@ pub struct Crashes {
     pub made: u32,
     /// Hosts that were declared lost within the schedule.
     pub lost: u32,
+    /// How often hosts came back with their memory.
+    pub returns: u32,
     /// Whether a made copy became a primary.
     pub failed_over: bool,
 }
@@ -88,6 +90,7 @@ impl Crashes {
         Self {
             made,
             lost,
+            returns: sim.returns(),
             failed_over: sim
                 .volumes()
                 .volumes()
@@ -172,6 +175,8 @@ shares! {
     losses,
     /// A copy that was made again became the primary of its volume.
     failover_to_made,
+    /// A host came back with its memory.
+    host_returned,
 }
 
 /// Totals over many schedules.
@@ -229,6 +234,7 @@ impl Explored {
             making: seen.crashes.made > 0,
             losses: seen.crashes.lost > 1,
             failover_to_made: seen.crashes.failed_over,
+            host_returned: seen.crashes.returns > 0,
         };
         self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
@@ -330,11 +336,14 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
-            let Shares { making, losses, failover_to_made, .. } = self.with;
+            let Shares { making, losses, failover_to_made, host_returned, .. } = self.with;
             if making > 0 {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
                 write!(f, "{:.1} % with several lost hosts, ", percent(losses))?;
+            }
+            if host_returned > 0 {
+                write!(f, "{:.1} % with a host that came back, ", percent(host_returned))?;
             }
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }

@@ -88,6 +88,12 @@ impl Model {
                 let incarnation = if rng.u32(..8) > 0 { u32::from(host) + 1 } else { rng.u32(..60) };
                 Command::HostLost { now, host, incarnation }
             }
+            32 => {
+                self.boots += 1;
+                let (host, boot) = (rng.u16(..(self.boots as u16).min(60)), 1000 + self.boots);
+                let offer = HostOffer { keeps: rng.bool(), ..offer(boot) };
+                Command::HostReturned { now, host, incarnation: u32::from(host) + 1, offer }
+            }
             5..=14 => Command::Join { now },
             15..=20 => Command::Tick { now },
             24..=31 if !self.targets.is_empty() => {
