@@ -327,7 +327,8 @@ impl<I: Installer> Copies<I> {
                 installed.is_kept &= role == Role::Primary;
             }
             None => {
-                let host = Arc::new(self.files.make_first(&self.settings, self.own.cluster, (copy, volume))?);
+                let host =
+                    Arc::new(self.files.make_first(&self.settings, self.own.cluster, (copy, volume))?);
                 self.server.install(copy, Arc::clone(&host));
                 let made = Installed { role: Some(role), host, mirror: None, is_kept: false };
                 self.installed.insert(copy, made);

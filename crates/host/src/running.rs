@@ -296,11 +296,7 @@ fn serve(options: &HostOptions, plane: &Arc<Plane>) -> Result<RunningServer, Hos
     Ok(SoftNicServer::start(server)?)
 }
 
-fn find_place(
-    options: &HostOptions,
-    offer: &HostOffer,
-    found: Option<Found>,
-) -> Result<Place, HostError> {
+fn find_place(options: &HostOptions, offer: &HostOffer, found: Option<Found>) -> Result<Place, HostError> {
     let Some(Found { folder, back, lost }) = found else {
         return new_place(options, offer, None);
     };

@@ -279,10 +279,7 @@ pub fn serve(
     }
 }
 
-fn serve_metrics(
-    options: &HostServeOptions,
-    host: &RunningHost,
-) -> Result<Option<MetricsListener>, Failure> {
+fn serve_metrics(options: &HostServeOptions, host: &RunningHost) -> Result<Option<MetricsListener>, Failure> {
     let handle = host.handle();
     let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
     let metrics = options.metrics.map(listen).transpose();

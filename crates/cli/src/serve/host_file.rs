@@ -34,12 +34,7 @@ pub fn check(settings: &ServeSettings, kept: &KeptHost) -> Result<(), Failure> {
     same(path, "lease", settings.lease, Time(lease))
 }
 
-fn same<T: PartialEq + Display>(
-    path: &Path,
-    option: &str,
-    asked: Option<T>,
-    kept: T,
-) -> Result<(), Failure> {
+fn same<T: PartialEq + Display>(path: &Path, option: &str, asked: Option<T>, kept: T) -> Result<(), Failure> {
     match asked {
         Some(asked) if asked != kept => Err(Failure::Runtime(format!(
             "--{option}: the cluster of the host in {} was made with --{option} {kept}, not {asked}, and this \

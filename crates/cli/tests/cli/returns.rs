@@ -69,7 +69,8 @@ impl Hosts {
         };
         let file = self.directory.path(&format!("host-{number}"));
         let always = ["--listen", &listen, "--memory", "256MiB", "--log", "warn", "--file", &file];
-        let args: Vec<String> = how.iter().chain(&always).map(ToString::to_string).collect();
+        // A restart replaces the first address.
+        let args: Vec<String> = always.iter().chain(how).map(ToString::to_string).collect();
         let log = std::env::var_os("SHERMAN_LOSSES_LOG").map_or_else(Stdio::null, |_| Stdio::inherit());
         self.running.push(Server::start_telling(args, log));
     }
@@ -132,7 +133,9 @@ fn come_back(count: usize, scheme: &'static str, which: impl Fn(u64) -> Vec<usiz
         let back = began.elapsed();
         hosts.await_copies()?;
         let longest = Duration::from_nanos(load.longest.load(Relaxed));
-        println!("{scheme} round {round}: hosts {struck:?}, back after {back:?}, longest operation {longest:?}");
+        println!(
+            "{scheme} round {round}: hosts {struck:?}, back after {back:?}, longest operation {longest:?}"
+        );
         if load.stop.load(Relaxed) {
             break;
         }
@@ -185,7 +188,7 @@ fn a_host_that_was_declared_lost_meanwhile_starts_as_a_new_one() -> Result<(), F
     hosts.running[1].restart();
     let joined = || {
         admin.hosts().ok().flatten().is_some_and(|all| {
-            all.hosts.iter().filter(|host| host.up).count() == 3 && all.hosts.iter().any(|host| host.number == 3)
+            all.hosts.iter().filter(|host| host.up).count() == 3 && all.hosts.iter().any(|host| host.id == 3)
         })
     };
     wait_until("the process is a new host", Duration::from_secs(20), joined);

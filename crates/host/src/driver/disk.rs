@@ -63,7 +63,8 @@ impl KeptLog {
         let kept = lengths_in(&bytes).ok_or(FolderProblem::LogLength)?;
         let mut log = Self { disk, lengths, length: [0; SEGMENTS], kept };
         // Without that file nothing was written yet.
-        if bytes.is_empty() && (0..SEGMENTS).any(|segment| log.disk.read(segment).is_ok_and(|found| !found.is_empty()))
+        if bytes.is_empty()
+            && (0..SEGMENTS).any(|segment| log.disk.read(segment).is_ok_and(|found| !found.is_empty()))
         {
             return Err(FolderProblem::LogLength);
         }

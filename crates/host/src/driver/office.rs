@@ -170,7 +170,10 @@ impl Driver {
             if awaited {
                 // P6: it may come back with the last copies of volumes.
                 if self.office.as_mut().is_some_and(|office| office.awaited.insert(host)) {
-                    tracing::warn!(host, "a host is silent that has the last copy of a volume: waiting for it");
+                    tracing::warn!(
+                        host,
+                        "a host is silent that has the last copy of a volume: waiting for it"
+                    );
                 }
                 continue;
             }

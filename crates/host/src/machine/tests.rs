@@ -6,7 +6,8 @@ use sherman_memory_server::cluster::Command;
 
 fn commands() -> Vec<Command> {
     let now = u64::MAX - 1;
-    let offer = HostOffer { address: "unix:/größe".into(), memory_bytes: 1, boot: 2, cluster: 3, keeps: true };
+    let offer =
+        HostOffer { address: "unix:/größe".into(), memory_bytes: 1, boot: 2, cluster: 3, keeps: true };
     let request = Request::OpenTree { name: "orders".into() };
     vec![
         Command::Lead { now },

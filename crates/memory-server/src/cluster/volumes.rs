@@ -64,8 +64,7 @@ impl ClusterState {
     /// P6: whether a silent host may come back with a volume of which every copy is on a silent host. Then
     /// the leader does not declare it lost: an operator may.
     pub fn awaits(&self, host: u16, silent: &[u16]) -> bool {
-        let is_on =
-            |copy: u16, hosts: &[u16]| self.host_of(copy).is_some_and(|place| hosts.contains(&place));
+        let is_on = |copy: u16, hosts: &[u16]| self.host_of(copy).is_some_and(|place| hosts.contains(&place));
         let last = |entry: &VolumeEntry| {
             entry.copies().any(|(_, copy)| is_on(copy, &[host]))
                 && entry.copies().all(|(_, copy)| is_on(copy, silent))

@@ -51,7 +51,15 @@ impl Volumes {
     /// A cluster without replication: each server is a volume.
     pub(crate) fn single(volumes: u16) -> Self {
         let table = Arc::new(VolumeTable::single(volumes));
-        Self { table, former: None, cluster: None, up: Vec::new(), returns: 0, opened_by_return: 0, copier: Copier::default() }
+        Self {
+            table,
+            former: None,
+            cluster: None,
+            up: Vec::new(),
+            returns: 0,
+            opened_by_return: 0,
+            copier: Copier::default(),
+        }
     }
 
     /// A cluster of as many hosts as the settings expect.
@@ -62,7 +70,15 @@ impl Volumes {
         }
         let (table, up) = (Arc::clone(cluster.table()), vec![true; usize::from(settings.hosts)]);
         let cluster = Some(cluster);
-        Ok(Self { table, former: None, cluster, up, returns: 0, opened_by_return: 0, copier: Copier::default() })
+        Ok(Self {
+            table,
+            former: None,
+            cluster,
+            up,
+            returns: 0,
+            opened_by_return: 0,
+            copier: Copier::default(),
+        })
     }
 
     /// The control state of a cluster with copies.
