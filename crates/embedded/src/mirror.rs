@@ -187,6 +187,63 @@ mod tests {
     }
 
     #[test]
+    fn the_tables_of_a_primary_reach_a_copy_that_missed_stores_and_new_areas_are_zeroed_there() {
+        let format = sherman_layout::FormatOptions {
+            chunk_bytes: 4096,
+            redo_slot_bytes: 512,
+            redo_area_bytes: 1024,
+            member_capacity: 3,
+            catalog_capacity: 1,
+            memory_id: 7,
+            locks: sherman_layout::LockOptions {
+                space: Space::Host,
+                lanes: Some(64),
+                ..sherman_layout::LockOptions::default()
+            },
+            ..sherman_layout::FormatOptions::default()
+        };
+        let memories = [region(), region()];
+        let mut volumes = memories
+            .each_ref()
+            .map(|memory| sherman_memory_server::Volume::format(memory, &format).expect("a volume"));
+        let geometry = *volumes[0].geometry();
+        let ask = |volume: &mut sherman_memory_server::Volume, memory: &Region, client: u16, request| {
+            volume.handle(memory, ComputeId(client), &request).expect("an answer")
+        };
+        // Both copies know the area of client 1, and have its records. The copy is ahead.
+        let area = |response| match response {
+            sherman_fabric::Response::RedoArea(area) => area.offset,
+            other => panic!("{other:?}"),
+        };
+        let areas =
+            [0, 1].map(|at| area(ask(&mut volumes[at], &memories[at], 1, sherman_fabric::Request::RedoArea)));
+        assert_eq!(areas[0], areas[1]);
+        memories[1].store(Space::Host, areas[1], &[5; 64]);
+        // What the copy missed: an area of client 2, where it has old records, and spans of client 3.
+        memories[1].store(Space::Host, areas[1] + 1024, &[9; 1024]);
+        let second = area(ask(&mut volumes[0], &memories[0], 2, sherman_fabric::Request::RedoArea));
+        assert_eq!(second, areas[0] + 1024);
+        let class = sherman_fabric::control::ChunkClass { node_bytes: 256, format: 1 };
+        ask(&mut volumes[0], &memories[0], 3, sherman_fabric::Request::AllocSpans { class, count: 2 });
+        // Clients change root words at the copy first.
+        memories[1].store_u64(Space::Host, geometry.root_word(0), 77);
+        for _ in 0..2 {
+            apply(&memories[1], &tables(&memories[0], &geometry)).expect("in bounds");
+        }
+        let copied = sherman_memory_server::Volume::open(&memories[1]).expect("sound tables");
+        assert_eq!(copied.spans_owned(ComputeId(3)), volumes[0].spans_owned(ComputeId(3)));
+        assert_eq!(copied.client(ComputeId(2)).redo_area, Some(second));
+        let load = |offset, len: usize| {
+            let mut bytes = vec![0; len];
+            memories[1].load(Space::Host, offset, &mut bytes);
+            bytes
+        };
+        assert_eq!(load(areas[1], 64), [5; 64]);
+        assert_eq!(load(second, 1024), [0; 1024]);
+        assert_eq!(memories[1].load_u64(Space::Host, geometry.root_word(0)), 77);
+    }
+
+    #[test]
     fn blocks_with_other_bytes_have_other_digests_and_filled_ones_the_same() {
         const BLOCK: u64 = DIGEST_BYTES as u64;
         let (primary, copy) = (region(), region());
