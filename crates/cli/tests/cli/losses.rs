@@ -142,9 +142,12 @@ pub struct Load {
     failures: Mutex<Vec<String>>,
 }
 
+/// The load, its compute servers and one more, and its threads.
+pub type Started = (Arc<Load>, Vec<Cluster>, Vec<JoinHandle<()>>);
+
 impl Load {
     /// Starts writers and readers.
-    pub fn start(url: &str) -> Result<(Arc<Self>, Vec<Cluster>, Vec<JoinHandle<()>>), Failure> {
+    pub fn start(url: &str) -> Result<Started, Failure> {
         let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
         let load = Arc::new(Self { counters, ..Self::default() });
         let first = open(url)?;

@@ -119,7 +119,7 @@ fn hunt(hunt: Hunt, most: u64) -> Caught {
 fn every_planted_bug_of_endpoint_and_control_is_found() {
     let (endpoint, control) = (Mutant::ALL, Breach::OF_REPLICATION);
     let found: Mutex<Vec<(String, Caught)>> = Mutex::default();
-    let most = if support::runs_in_full() { MOST } else { MOST / 8 };
+    let most = if support::runs_in_full() { MOST } else { MOST / 5 };
     on_two_threads(endpoint.len() + control.len(), |number| {
         let scenarios = Hunt::everywhere().with_replicas();
         let (name, caught) = match endpoint.get(number) {
