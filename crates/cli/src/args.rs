@@ -5,6 +5,7 @@ use crate::client::ClientCommand;
 use crate::cluster::args::ClusterArgs;
 use crate::completions::CompletionsArgs;
 use crate::figures::args::FiguresArgs;
+use crate::hosts::args::{DrainArgs, RebalanceArgs};
 use crate::litmus::args::LitmusArgs;
 use crate::members::args::{FenceArgs, MembersArgs};
 use crate::output::ReportArgs;
@@ -55,6 +56,10 @@ pub enum Command {
     Servers(ServersArgs),
     /// Give up a memory server permanently, with all data on it
     DeclareLost(DeclareLostArgs),
+    /// Move all copies of volumes away from a host, and let it leave its cluster
+    Drain(DrainArgs),
+    /// Spread the copies of volumes evenly over the hosts of a cluster
+    Rebalance(RebalanceArgs),
     /// Count how often a fabric, such as an RDMA device, breaks the rules that the index relies on
     Litmus(LitmusArgs),
     /// Run the tree in a simulator that injects faults and tries to break it

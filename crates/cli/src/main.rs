@@ -11,6 +11,7 @@
 //! | [`cluster`] | `sherman cluster up` |
 //! | [`completions`] | `sherman completions` |
 //! | [`figures`] | `sherman figures` |
+//! | [`hosts`] | `sherman drain`, `sherman rebalance` |
 //! | [`litmus`] | `sherman litmus` |
 //! | [`members`] | `sherman members`, `sherman fence` |
 //! | [`serve`] | `sherman serve`: options on the command line and in a file, start, log |
@@ -33,6 +34,7 @@ mod cluster;
 mod completions;
 mod failure;
 mod figures;
+mod hosts;
 mod litmus;
 mod members;
 mod output;
@@ -84,6 +86,8 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Fence(args) => members::fence(args),
         Command::Servers(args) => servers::list(args),
         Command::DeclareLost(args) => servers::declare_lost(args),
+        Command::Drain(args) => hosts::drain(args),
+        Command::Rebalance(args) => hosts::rebalance(args),
         Command::Litmus(args) => litmus::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args),

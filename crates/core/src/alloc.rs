@@ -372,7 +372,7 @@ impl Allocator {
 
     /// Forgets all places on a lost server, so that later operations use the remaining servers.
     pub(crate) fn note_failure(&self, error: &FabricError) {
-        let FabricError::ServerLost { server } = *error else { return };
+        let Some(server) = error.lost() else { return };
         let mut state = self.state();
         state.lost.insert(server);
         for pool in state.pools.values_mut() {

@@ -101,31 +101,36 @@ impl ComputeServer {
     ) -> Result<Arc<Self>, Error> {
         let counters = Counters::default();
         let mut first: Option<Superblock> = None;
-        let mut geometries: Vec<Geometry> = Vec::new();
+        // `None` for a server whose memory is gone: its size is unknown.
+        let mut geometries: Vec<Option<Geometry>> = Vec::new();
         let alloc = Allocator::new(endpoint.servers(), endpoint.client());
+        let mut lost: Option<FabricError> = None;
         for server in 0..endpoint.servers() {
             let mut list = endpoint.list(server);
             let read = list.read(Space::Host, 0, SUPERBLOCK_BYTES as u32);
-            let list = match (execute(endpoint, list, &counters).await, first.as_ref()) {
-                (Ok(list), _) => list,
-                (Err(error @ FabricError::ServerLost { .. }), Some(first)) => {
-                    // The size of a lost server's memory is unknown. An operation that follows a pointer
-                    // there gets `ServerLost`.
-                    let memory_bytes = GlobalAddress::OFFSET_LIMIT;
-                    geometries.push(Geometry { memory_bytes, ..first.geometry });
+            let list = match execute(endpoint, list, &counters).await {
+                Ok(list) => list,
+                Err(error) if error.lost().is_some() => {
+                    geometries.push(None);
                     alloc.note_failure(&error);
+                    lost.get_or_insert(error);
                     continue;
                 }
-                (Err(error), _) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             };
             let superblock =
                 Superblock::decode(list.bytes(read)).map_err(|error| Error::Superblock { server, error })?;
             endpoint.recycle(list);
             check_server(&superblock, first.as_ref(), server, endpoint.servers())?;
-            geometries.push(superblock.geometry);
+            geometries.push(Some(superblock.geometry));
             first.get_or_insert(superblock);
         }
-        let geometry = first.ok_or(Error::Unsupported { what: "a cluster without memory servers" })?.geometry;
+        let nothing =
+            || lost.map_or(Error::Unsupported { what: "a cluster without memory servers" }, Error::from);
+        let geometry = first.ok_or_else(nothing)?.geometry;
+        // An operation that follows a pointer to lost memory gets an error.
+        let unknown = Geometry { memory_bytes: GlobalAddress::OFFSET_LIMIT, ..geometry };
+        let geometries = geometries.into_iter().map(|found| found.unwrap_or(unknown)).collect();
         let caps = endpoint.caps().clone();
         check_caps(&geometry, &caps)?;
         // A READ that completes inside `post` is never in flight for others to see.
@@ -156,9 +161,16 @@ impl ComputeServer {
         self.active.load(Ordering::Acquire)
     }
 
-    /// The incarnation of its id, once it is active.
+    /// The incarnation of its id, once it is active or [noted](Self::note_incarnation).
     pub fn incarnation(&self) -> Option<u32> {
-        self.is_active().then(|| self.incarnation.load(Ordering::Relaxed))
+        let known = self.incarnation.load(Ordering::Relaxed);
+        (self.is_active() || known != 0).then_some(known)
+    }
+
+    /// Notes the incarnation of its id, which the backend knows from the join. Then a successor ends this
+    /// identity also if it was never active. Where volumes have copies, nobody waits for its lease (E6).
+    pub fn note_incarnation(&self, incarnation: u32) {
+        self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
     /// Whether this identity has ended: fenced, disconnected, or wedged. Open the cluster again for a new
@@ -347,7 +359,7 @@ impl<E: Endpoint> Worker<E> {
                     return Err(calls::RedoArea::UNEXPECTED.into());
                 }
                 Ok(area) => self.compute.redo.open(volume, area.offset, area.bytes),
-                Err(FabricError::ServerLost { .. }) => {}
+                Err(error) if error.lost().is_some() => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -113,6 +113,12 @@ sherman_fabric::errors! {
             /// The server.
             server: u16,
         } => "memory server {server} was declared lost",
+        /// A volume of a cluster of hosts has lost all its copies. The operation needs something there, and
+        /// changed nothing. Other operations go on.
+        VolumeLost {
+            /// The volume.
+            volume: u16,
+        } => "volume {volume} has lost all its copies, and what was on it; \"sherman stats\" lists the volumes",
         /// Another compute server is paused in the middle of a change and cannot be fenced, because only its
         /// death can stop it (shared memory). It keeps what it holds until it runs again or dies. The
         /// operation changed nothing.
@@ -192,6 +198,7 @@ impl From<FabricError> for Error {
         match error {
             FabricError::Fenced { client } | FabricError::EpochEnded { client } => Self::Fenced { client },
             FabricError::ServerLost { server } => Self::ServerLost { server },
+            FabricError::VolumeLost { volume } => Self::VolumeLost { volume },
             FabricError::OwnerStalled { client } => Self::OwnerStalled { client },
             FabricError::Unsupported { what } => Self::Unsupported { what },
             FabricError::UnexpectedReply { request } => Self::UnexpectedReply { request },
@@ -236,6 +243,7 @@ mod tests {
             Error::Corrupt { address, invariant: "I1" },
             Error::Fenced { client: ComputeId(4) },
             Error::ServerLost { server: 3 },
+            Error::VolumeLost { volume: 3 },
             Error::after_post(lost.clone()),
             Error::NotRejoined { waited: Duration::from_secs(10), reason: "connection refused".into() },
             Error::LoadInterrupted,
@@ -259,6 +267,7 @@ mod tests {
         let same = [
             (FabricError::Fenced { client: ComputeId(4) }, Error::Fenced { client: ComputeId(4) }),
             (FabricError::ServerLost { server: 3 }, Error::ServerLost { server: 3 }),
+            (FabricError::VolumeLost { volume: 3 }, Error::VolumeLost { volume: 3 }),
             (FabricError::Unsupported { what: "this" }, Error::Unsupported { what: "this" }),
             (FabricError::UnexpectedReply { request: "Renew" }, Error::UnexpectedReply { request: "Renew" }),
             (FabricError::Refused(Refusal::OutOfMemory), Error::OutOfMemory),

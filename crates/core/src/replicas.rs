@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 const DRIFT_PART: u64 = 8;
 /// How many times per lease an operation asks whether closed volumes are open.
 const LOOKS_PER_LEASE: u64 = 32;
+/// The longest pause between two such questions, in nanoseconds.
+const LONGEST_PAUSE: u64 = 100_000_000;
 
 /// The table of a compute server, and its lease.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     async fn look_until_open(&self) -> Result<(), Error> {
         seam!(replicas::look_until_open());
-        let pause = self.worker.compute.geometry().lease_nanos / LOOKS_PER_LEASE;
+        let pause = (self.worker.compute.geometry().lease_nanos / LOOKS_PER_LEASE).min(LONGEST_PAUSE);
         loop {
             let bytes = self.call(Peer::Control, calls::Volumes).await?;
             let table =

@@ -8,14 +8,13 @@
 //! Under the same lock, a fence finds and flags its member before the server answers the next request. So a
 //! late request of an old incarnation never reaches the next incarnation.
 
-use crate::cluster::Membership;
 use crate::gate::Drain;
-use crate::server::Asker;
+use crate::membership::Seat;
 use sherman_fabric::{FabricError, Peer, Request, Response};
 
 /// A control request in progress.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub enum Call {
     /// The answer is known.
     Answered(Result<Response, FabricError>),
     /// The answer is known. The caller gets it only when these lists have ended.
@@ -31,35 +30,15 @@ pub(crate) enum Call {
 
 impl Call {
     /// Sends `request` to `peer` in the name of the member.
-    pub(crate) fn begin(membership: &Membership, peer: Peer, request: &Request) -> Self {
-        Self::try_begin(membership, peer, request).unwrap_or_else(|error| Self::Answered(Err(error)))
-    }
-
-    fn try_begin(membership: &Membership, peer: Peer, request: &Request) -> Result<Self, FabricError> {
-        let Membership { cluster, member } = membership;
-        let server = peer.server();
-        let handler = cluster.server(server)?;
-        let flag = member.flag(server);
-        if flag.is_over() {
-            return Err(FabricError::Fenced { client: member.client });
-        }
-        match *request {
-            Request::Leave if peer == Peer::Control => return Ok(Self::Leaving(member.leave())),
-            Request::Depart if peer == Peer::Control => return Ok(Self::Departing(member.leave())),
-            _ => {}
-        }
-        handler.handle(
-            Asker::Member(member, flag),
-            request,
-            || cluster.now(),
-            |_, response| match *request {
-                Request::Fence { client } => match cluster.member(client) {
-                    Some(fenced) => Self::Stopping(fenced.fence(server), response),
-                    None => Self::Answered(Ok(response)),
-                },
-                _ => Self::Answered(Ok(response)),
-            },
-        )
+    pub(crate) fn begin<S: Seat>(seat: &S, peer: Peer, request: &Request) -> Self {
+        let begun = seat.admits(peer).and_then(|()| {
+            Ok(match *request {
+                Request::Leave if peer == Peer::Control => Self::Leaving(seat.member().leave()),
+                Request::Depart if peer == Peer::Control => Self::Departing(seat.member().leave()),
+                _ => seat.ask(peer, request)?,
+            })
+        });
+        begun.unwrap_or_else(|error| Self::Answered(Err(error)))
     }
 
     /// Whether the call can be answered now. If not, lists are still being executed, or the member has
@@ -73,15 +52,14 @@ impl Call {
     }
 
     /// The answer, once it is ready.
-    pub(crate) fn finish(self, membership: &Membership) -> Result<Response, FabricError> {
-        let Membership { cluster, member } = membership;
+    pub(crate) fn finish<S: Seat>(self, seat: &S) -> Result<Response, FabricError> {
         match self {
             Self::Answered(answer) => answer,
             Self::Stopping(_, response) => Ok(response),
-            Self::Leaving(_) if member.may_go() => cluster.say_goodbye(member),
-            Self::Departing(_) if member.may_go() => cluster.depart(member),
+            Self::Leaving(_) if seat.member().may_go() => seat.say_goodbye(),
+            Self::Departing(_) if seat.member().may_go() => seat.depart(),
             Self::Leaving(_) | Self::Departing(_) | Self::Never => {
-                Err(FabricError::Fenced { client: member.client })
+                Err(FabricError::Fenced { client: seat.member().client })
             }
         }
     }

@@ -5,12 +5,12 @@ use crate::endpoint::EmbeddedEndpoint;
 use crate::error::EmbeddedError;
 use crate::gate::Member;
 use crate::line::Atomicity;
+use crate::membership::Membership;
 use crate::memory::Region;
 use crate::server::{Asker, Server};
 use crate::verbs::{MAX_TRANSFER, MAX_VERBS};
 use sherman_fabric::{
-    Call, Caps, ComputeId, Fabric, FabricError, FenceMode, GlobalAddress, Peer, Refusal, Request, Response,
-    calls,
+    Call, Caps, ComputeId, Fabric, FabricError, FenceMode, GlobalAddress, Refusal, Request, calls,
 };
 use sherman_layout::FormatOptions;
 use std::collections::BTreeMap;
@@ -88,21 +88,7 @@ impl EmbeddedCluster {
             servers.push(formatted.map_err(|error| EmbeddedError::Format { server, error })?);
         }
         make_one_cluster(&servers);
-        let caps = Caps {
-            atomic_unit: LINE as u32,
-            crash_unit: LINE as u32,
-            verb_atomic: atomicity == Atomicity::Verb,
-            masked_cas: true,
-            write_releases: true,
-            lock_read: true,
-            on_chip_bytes: on_chip_bytes / 8 * 8,
-            fence: FenceMode::Revoke,
-            // A READ has no upper bound, because its thread may be stopped in the middle. So sixteen writes
-            // may fit into one READ, however long a write takes. Under `Atomicity::Verb` no guard is needed.
-            shortest_write_nanos: 0,
-            max_verbs: MAX_VERBS,
-            max_transfer: MAX_TRANSFER,
-        };
+        let caps = caps(on_chip_bytes, atomicity);
         let members = Arc::new(Mutex::new(Members::new()));
         let (registry, all) = (Arc::clone(&members), 0..count);
         servers[0].on_reaped(Box::new(move |client| {
@@ -139,7 +125,7 @@ impl EmbeddedCluster {
         {
             member.fence(server);
         }
-        Ok(EmbeddedFabric { membership: Arc::new(Membership { cluster: Arc::clone(self), member }) })
+        Ok(EmbeddedFabric { membership: Arc::new(Membership::new(Arc::clone(self), member)) })
     }
 
     /// What this backend can do.
@@ -168,32 +154,31 @@ impl EmbeddedCluster {
         self.members().get(&client).and_then(Weak::upgrade)
     }
 
-    /// Tells every volume that `member` leaves, and then the control state, which may issue the id again.
-    /// Stops at the first refusal: then the recoverer of `member` does the rest.
-    pub(crate) fn say_goodbye(&self, member: &Member) -> Result<Response, FabricError> {
-        for volume in (0..self.servers()).rev() {
-            self.tell(member, Peer::Volume(volume), &Request::Release)?;
-        }
-        self.tell(member, Peer::Control, &Request::Leave)
-    }
-
-    /// Tells the control state that `member` departs.
-    pub(crate) fn depart(&self, member: &Member) -> Result<Response, FabricError> {
-        self.tell(member, Peer::Control, &Request::Depart)
-    }
-
-    fn tell(&self, member: &Member, peer: Peer, request: &Request) -> Result<Response, FabricError> {
-        let server = peer.server();
-        let asker = Asker::Leaver(member, member.flag(server));
-        self.server(server)?.handle(asker, request, || self.now(), |_, response| response)
-    }
-
     pub(crate) fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    pub(crate) fn members(&self) -> MutexGuard<'_, Members> {
         lock(&self.members)
+    }
+}
+
+/// What memory in this process can do.
+pub(crate) fn caps(on_chip_bytes: u64, atomicity: Atomicity) -> Caps {
+    Caps {
+        atomic_unit: LINE as u32,
+        crash_unit: LINE as u32,
+        verb_atomic: atomicity == Atomicity::Verb,
+        masked_cas: true,
+        write_releases: true,
+        lock_read: true,
+        on_chip_bytes: on_chip_bytes / 8 * 8,
+        fence: FenceMode::Revoke,
+        // A READ has no upper bound, because its thread may be stopped in the middle. So sixteen writes may
+        // fit into one READ, however long a write takes. Under `Atomicity::Verb` no guard is needed.
+        shortest_write_nanos: 0,
+        max_verbs: MAX_VERBS,
+        max_transfer: MAX_TRANSFER,
     }
 }
 
@@ -211,30 +196,6 @@ fn make_one_cluster(servers: &[Server]) {
     first.change(|tables, memories| tables.enlist_all(memories, &identities));
     for server in servers {
         server.change(|tables, memories| tables.adopt(memories, cluster));
-    }
-}
-
-/// Keeps a member in the cluster.
-#[derive(Debug)]
-pub(crate) struct Membership {
-    pub(crate) cluster: Arc<EmbeddedCluster>,
-    pub(crate) member: Arc<Member>,
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        // Leave the registry first: the id may be issued again as soon as the server has received `Leave`. If
-        // the id was already issued again, the entry belongs to another member.
-        let mut members = self.cluster.members();
-        let client = self.member.client;
-        if members.get(&client).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(&self.member))) {
-            members.remove(&client);
-        }
-        drop(members);
-        if self.member.may_go() {
-            // A server refuses only if the member is dead or has left. Then other clients recover its state.
-            let _ = self.cluster.say_goodbye(&self.member);
-        }
     }
 }
 

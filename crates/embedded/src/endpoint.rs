@@ -7,9 +7,9 @@
 //! on the cold path where a fenced member's lists are refused.
 
 use crate::calls::Call;
-use crate::cluster::{EmbeddedCluster, Membership};
 use crate::gate::Gate;
 use crate::halt::{Cut, Random, may_be_last};
+use crate::membership::{Membership, Seat};
 use crate::verbs;
 use sherman_executor::{Driver, Timers};
 use sherman_fabric::tickets::{NO_ROOM, NOT_A_CALL, NOT_A_LIST, Outcomes, TicketKind, kind, unknown};
@@ -22,10 +22,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// An endpoint, one per thread. A thread may send it to another thread, but not share it.
+/// An endpoint to the memory servers of an [`EmbeddedCluster`](crate::EmbeddedCluster).
+pub type EmbeddedEndpoint = InlineEndpoint<Membership>;
+
+/// An endpoint, one per thread. A thread may send it to another thread, but not share it. `S` says which
+/// memory servers there are, and what they answer.
 #[derive(Debug)]
-pub struct EmbeddedEndpoint {
-    membership: Arc<Membership>,
+pub struct InlineEndpoint<S: Seat> {
+    membership: Arc<S>,
     gate: Arc<Gate>,
     /// Borrowed only for one access at a time. The endpoint calls nothing else meanwhile.
     flight: RefCell<Outcomes<Other>>,
@@ -46,26 +50,23 @@ enum Other {
     Never,
 }
 
-impl EmbeddedEndpoint {
-    pub(crate) fn new(membership: Arc<Membership>) -> Self {
-        let gate = membership.member.new_gate();
-        let (number, over) = (membership.member.number_endpoint(), Cell::new(membership.member.is_halted()));
+impl<S: Seat> InlineEndpoint<S> {
+    pub(crate) fn new(membership: Arc<S>) -> Self {
+        let member = membership.member();
+        let (gate, number) = (member.new_gate(), member.number_endpoint());
+        let over = Cell::new(member.is_halted());
         let (timers, counters) = (Timers::new(), Counters::default());
         Self { membership, gate, flight: RefCell::default(), timers, counters, number, over }
     }
 
-    fn cluster(&self) -> &EmbeddedCluster {
-        &self.membership.cluster
-    }
-
     fn fenced(&self) -> FabricError {
-        FabricError::Fenced { client: self.membership.member.client }
+        FabricError::Fenced { client: self.membership.member().client }
     }
 
     #[inline]
     fn execute(&self, list: &mut WorkList) -> Result<(), FabricError> {
-        let server = self.cluster().server(list.server())?;
-        let flag = self.membership.member.flag(list.server());
+        let server = self.membership.server(list.server())?;
+        let flag = self.membership.member().flag(list.server());
         let mut settled = true;
         if verbs::only_reads(list) {
             if flag.is_up() {
@@ -86,7 +87,7 @@ impl EmbeddedEndpoint {
     #[cold]
     #[inline(never)]
     fn fail(&self, list: WorkList, error: FabricError) -> Ticket {
-        if matches!(error, FabricError::Fenced { .. }) && self.membership.member.is_halted() {
+        if matches!(error, FabricError::Fenced { .. }) && self.membership.member().is_halted() {
             return self.fall_silent(list);
         }
         let flight = &mut *self.flight.borrow_mut();
@@ -96,10 +97,10 @@ impl EmbeddedEndpoint {
 
     /// Handles a list of a halted member. The first one after the halt executes in part. None completes.
     fn fall_silent(&self, mut list: WorkList) -> Ticket {
-        if let (Some(mut random), Ok(server)) = (self.last_act(), self.cluster().server(list.server())) {
+        if let (Some(mut random), Ok(server)) = (self.last_act(), self.membership.server(list.server())) {
             let cut = Cut::somewhere(&list, self.caps().verb_atomic, &mut random);
             if list.len() <= verbs::MAX_VERBS as usize
-                && let Some(passed) = self.gate.enter_halted(self.membership.member.flag(list.server()))
+                && let Some(passed) = self.gate.enter_halted(self.membership.member().flag(list.server()))
             {
                 // The member never learns of a bad verb.
                 let _ = verbs::execute_until(server.memory(), &mut list, cut);
@@ -118,7 +119,7 @@ impl EmbeddedEndpoint {
             && may_be_last(request)
             && random.below(2) == 0
         {
-            drop(Call::begin(&self.membership, peer, request));
+            drop(Call::begin(&*self.membership, peer, request));
         }
         Call::Never
     }
@@ -126,7 +127,7 @@ impl EmbeddedEndpoint {
     /// The random generator for this endpoint's last action, or `None` if that is done.
     fn last_act(&self) -> Option<Random> {
         let first = !self.over.replace(true);
-        first.then(|| Random::new(self.membership.member.seed(), self.number))
+        first.then(|| Random::new(self.membership.member().seed(), self.number))
     }
 
     /// The outcome of a list that did not complete. Kept out of line with its whole result. Merged into
@@ -169,17 +170,17 @@ impl EmbeddedEndpoint {
     }
 }
 
-impl Endpoint for EmbeddedEndpoint {
+impl<S: Seat> Endpoint for InlineEndpoint<S> {
     fn caps(&self) -> &Caps {
-        self.cluster().caps()
+        self.membership.caps()
     }
 
     fn servers(&self) -> u16 {
-        self.cluster().servers()
+        self.membership.servers()
     }
 
     fn client(&self) -> ComputeId {
-        self.membership.member.client
+        self.membership.member().client
     }
 
     #[inline]
@@ -194,7 +195,7 @@ impl Endpoint for EmbeddedEndpoint {
 
     #[inline]
     fn hint(&self, address: GlobalAddress, bytes: usize) {
-        if let Ok(server) = self.cluster().server(address.server()) {
+        if let Ok(server) = self.membership.server(address.server()) {
             server.memory().prefetch(Space::Host, address.offset(), bytes);
         }
     }
@@ -229,8 +230,8 @@ impl Endpoint for EmbeddedEndpoint {
 
     #[inline]
     fn read_now(&self, address: GlobalAddress, into: &mut [u8]) -> bool {
-        let Ok(server) = self.cluster().server(address.server()) else { return false };
-        let flag = self.membership.member.flag(address.server());
+        let Ok(server) = self.membership.server(address.server()) else { return false };
+        let flag = self.membership.member().flag(address.server());
         // As in `execute`: bytes that were written after a fence are discarded.
         !flag.is_up() && server.memory().read(Space::Host, address.offset(), into).is_ok() && !flag.is_up()
     }
@@ -252,16 +253,16 @@ impl Endpoint for EmbeddedEndpoint {
         if !self.flight.borrow().has_room() {
             return NO_ROOM;
         }
-        let call = if self.membership.member.is_halted() {
+        let call = if self.membership.member().is_halted() {
             self.ask_in_vain(peer, &request)
         } else {
-            Call::begin(&self.membership, peer, &request)
+            Call::begin(&*self.membership, peer, &request)
         };
         self.flight.borrow_mut().others.put(Other::Call(call))
     }
 
     fn poll_call(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<Response, FabricError>> {
-        if self.membership.member.is_halted() {
+        if self.membership.member().is_halted() {
             return Poll::Pending;
         }
         let call = self.take_call(ticket)?;
@@ -271,7 +272,7 @@ impl Endpoint for EmbeddedEndpoint {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         };
-        Poll::Ready(call.finish(&self.membership))
+        Poll::Ready(call.finish(&*self.membership))
     }
 
     fn counters(&self) -> &Counters {
@@ -279,9 +280,9 @@ impl Endpoint for EmbeddedEndpoint {
     }
 }
 
-impl Clock for EmbeddedEndpoint {
+impl<S: Seat> Clock for InlineEndpoint<S> {
     fn now(&self) -> u64 {
-        self.cluster().now()
+        self.membership.now()
     }
 
     fn wake_at(&self, at: u64, waker: &Waker) {
@@ -289,7 +290,7 @@ impl Clock for EmbeddedEndpoint {
     }
 }
 
-impl Driver for EmbeddedEndpoint {
+impl<S: Seat> Driver for InlineEndpoint<S> {
     fn progress(&self) -> bool {
         // Reads the clock only if a timer is set.
         !self.timers.is_empty() && self.timers.fire(self.now())

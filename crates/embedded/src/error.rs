@@ -1,9 +1,11 @@
 //! Errors of making a cluster.
 
+use sherman_fabric::FabricError;
 use sherman_layout::FormatError;
 
 sherman_fabric::errors! {
-    /// Why [`EmbeddedCluster::new`](crate::EmbeddedCluster::new) failed.
+    /// Why [`EmbeddedCluster::new`](crate::EmbeddedCluster::new) or
+    /// [`ReplicatedCluster::new`](crate::ReplicatedCluster::new) failed.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum EmbeddedError {
@@ -37,5 +39,19 @@ sherman_fabric::errors! {
             /// The cause.
             error: FormatError,
         } => "memory server {server}: {error}" because error,
+        /// A host of a replicated cluster has too little memory for its copies of volumes.
+        HostTooSmall {
+            /// Bytes that each host offers.
+            offered: u64,
+            /// Bytes that its copies need.
+            needed: u64,
+        } => "{offered} bytes of memory are too few: the copies of volumes of one memory server need {needed}",
+        /// A host of a replicated cluster could not be added.
+        Host {
+            /// The host.
+            host: u16,
+            /// The cause.
+            error: FabricError,
+        } => "memory server {host}: {error}" because error,
     }
 }

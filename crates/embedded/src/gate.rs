@@ -134,7 +134,7 @@ const HALTED: u32 = 4;
 /// lowered, so a fenced member stays fenced after its id has been retired and issued again. The next
 /// incarnation is another object.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub struct Member {
     pub(crate) client: ComputeId,
     /// One flag per server. The allocation is whole cache lines, because every list of every thread reads it.
     flags: Zeroed<Flag>,
@@ -210,6 +210,17 @@ impl Member {
     /// Raises the flag of `server`. After the drain has ended, no list of this member executes there.
     pub(crate) fn fence(&self, server: u16) -> Drain {
         self.flag(server).raise(FENCED);
+        self.drain()
+    }
+
+    /// Whether the member has a flag for `server`.
+    pub(crate) fn knows(&self, server: u16) -> bool {
+        usize::from(server) < self.flags.len()
+    }
+
+    /// Raises the flags of all servers.
+    pub(crate) fn fence_everywhere(&self) -> Drain {
+        self.flags.iter().for_each(|flag| flag.raise(FENCED));
         self.drain()
     }
 

@@ -61,6 +61,7 @@ mod error;
 mod session;
 
 pub use crate::gate::Drain;
+pub use crate::mirror::{ranges, tables};
 pub use crate::server::Made;
 pub use error::HostError;
 pub use session::{Gate, Session, Turn};
@@ -133,6 +134,12 @@ impl Host {
         self.server.promote()
     }
 
+    /// Makes a primary another copy of its volume, which takes the stores of the new primary's CPU. Nobody may
+    /// use it as the primary any more.
+    pub fn demote(&self) {
+        self.server.demote();
+    }
+
     /// Opens a region in a file that was formatted before: tables, members and trees are as they were left.
     pub fn open(region: Region) -> Result<Self, OpenError> {
         Ok(Self::new(Server::open(region, None)?))
@@ -193,7 +200,7 @@ impl Host {
     /// The stores that give another copy the tables of this one, which is the primary. Its process ended:
     /// stores of its CPU that nobody was told of may not have reached the others (T5).
     pub fn tables(&self) -> Vec<Store> {
-        self.server.look(|_| mirror::tables(self.memory(), &self.superblock.geometry))
+        self.server.look(|_| mirror::table_stores(self.memory(), &self.superblock.geometry))
     }
 
     fn new(server: Server) -> Self {

@@ -19,6 +19,8 @@
 //! |---|---|
 //! | [`cluster`] | [`EmbeddedCluster`], its options, and [`EmbeddedFabric`]: one compute server's identity |
 //! | [`endpoint`] | [`EmbeddedEndpoint`]: verbs finish inside `post` |
+//! | [`replicated`] | [`ReplicatedCluster`]: hosts that keep volumes in two copies, die and come |
+//! | `membership` | what endpoints need of their cluster |
 //! | `calls` | control requests, fences among them |
 //! | `verbs` | executes a work list |
 //! | `halt` | a halted compute server, for tests and tools |
@@ -63,9 +65,11 @@ mod halt;
 pub mod host;
 mod journal;
 pub mod line;
+mod membership;
 pub mod memory;
 mod mirror;
 mod on_chip;
+pub mod replicated;
 mod server;
 pub mod shared;
 mod verbs;
@@ -74,3 +78,4 @@ pub use cluster::{EmbeddedCluster, EmbeddedFabric, EmbeddedOptions, MAX_SERVERS}
 pub use endpoint::EmbeddedEndpoint;
 pub use error::EmbeddedError;
 pub use line::{Atomicity, READ_WINDOW};
+pub use replicated::{ReplicatedCluster, ReplicatedFabric, ReplicatedOptions};

@@ -11,8 +11,10 @@ use crate::memory::Region;
 use sherman_fabric::control::{DIGEST_BYTES, MOST_DIGESTS};
 use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Memory, Space};
-use sherman_layout::{ClientWord, Geometry};
+use sherman_layout::{ChunkEntry, ClientWord, Geometry};
+use sherman_memory_server::MemoryServer;
 use std::cell::RefCell;
+use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 /// The longest store that one entry carries, so that a request that cuts a long one stays short.
@@ -99,7 +101,7 @@ fn zero(memory: &Region, offset: u64, len: u32) {
 ///
 /// An area that was given out in such a store is zero here. There it may have records of an earlier owner,
 /// which a recoverer would take for the new one's.
-pub(crate) fn tables(memory: &Region, geometry: &Geometry) -> Vec<Store> {
+pub(crate) fn table_stores(memory: &Region, geometry: &Geometry) -> Vec<Store> {
     let mut stores = Vec::new();
     let mut copy = |offset: u64, len: u64| {
         let mut bytes = vec![0; len as usize];
@@ -152,6 +154,35 @@ pub(crate) fn digests(memory: &Region, offset: u64, len: u32) -> Result<Vec<u64>
         XxHash3_64::oneshot(bytes)
     };
     Ok((offset..end).step_by(DIGEST_BYTES as usize).map(digest).collect())
+}
+
+/// The tables, which the CPU changes: everything in front of the chunks but the lanes.
+pub fn tables(geometry: &Geometry) -> Vec<Range<u64>> {
+    let (lock, end) = (&geometry.lock, geometry.chunks_offset);
+    let lanes = match lock.space {
+        Space::OnChip => end..end,
+        Space::Host => lock.offset..lock.offset + lock.table_bytes(),
+    };
+    let all = [0..lanes.start, lanes.end..end];
+    all.into_iter().filter(|range| !range.is_empty()).collect()
+}
+
+/// Everything that a copy of a volume must have: the tables, and the chunks of nodes.
+pub fn ranges(server: &MemoryServer) -> Vec<Range<u64>> {
+    let geometry = server.geometry();
+    let mut ranges = tables(geometry);
+    for index in 0..geometry.chunks {
+        if !matches!(server.volume.chunk(index), Some(ChunkEntry::Nodes { .. })) {
+            continue;
+        }
+        let from = geometry.chunk_offset(index);
+        let chunk = from..from + geometry.chunk_bytes;
+        match ranges.last_mut() {
+            Some(last) if last.end == chunk.start => last.end = chunk.end,
+            _ => ranges.push(chunk),
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]
@@ -228,7 +259,7 @@ mod tests {
         // Clients change root words at the copy first.
         memories[1].store_u64(Space::Host, geometry.root_word(0), 77);
         for _ in 0..2 {
-            apply(&memories[1], &tables(&memories[0], &geometry)).expect("in bounds");
+            apply(&memories[1], &table_stores(&memories[0], &geometry)).expect("in bounds");
         }
         let copied = sherman_memory_server::Volume::open(&memories[1]).expect("sound tables");
         assert_eq!(copied.spans_owned(ComputeId(3)), volumes[0].spans_owned(ComputeId(3)));

@@ -28,7 +28,7 @@ pub(crate) enum Asker<'m> {
 type OnReaped = Box<dyn Fn(ComputeId) + Send + Sync>;
 
 /// A memory server.
-pub(crate) struct Server {
+pub struct Server {
     memory: Region,
     control_memory: ControlMemory,
     control: Mutex<MemoryServer>,
@@ -130,6 +130,13 @@ impl Server {
     /// Takes no stores of another CPU any more: this copy is the primary already.
     pub(crate) fn lead(&self) {
         self.change(|_, _| *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = None);
+    }
+
+    /// Makes a primary another copy of its volume: from now on it takes the stores of another CPU. Its tables
+    /// are out of date from then on.
+    pub(crate) fn demote(&self) {
+        let _control = self.control();
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((0, 0));
     }
 
     /// Opens memory that was formatted before.

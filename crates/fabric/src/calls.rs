@@ -5,10 +5,10 @@
 //! anything else gives one error, [`FabricError::UnexpectedReply`].
 
 use crate::control::{
-    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, TreeInfo, TreeSpec,
+    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, Spreading, TreeInfo, TreeSpec,
     Usage as InUse, Verdict,
 };
-use crate::group::{Admission, ClusterInfo, HostOffer, Registration, Store};
+use crate::group::{Admission, ClusterInfo, CopyProgress, HostOffer, Registration, Store};
 use crate::{ComputeId, FabricError, Request, Response, ServerStats, TreeTypes};
 
 /// A control request whose reply has a type.
@@ -132,9 +132,11 @@ calls! {
     Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;
     Return { host: u16, incarnation: u32, offer: HostOffer } -> Registration
         = Response::Registered(registration) => *registration;
-    Alive { host: u16, incarnation: u32 } -> () = Response::Done => ();
+    Alive { host: u16, incarnation: u32, progress: Vec<CopyProgress> } -> () = Response::Done => ();
     Copied { copy: u16 } -> () = Response::Done => ();
     Settled { copy: u16, epoch: u64 } -> () = Response::Done => ();
+    Drain { host: u16, cancel: bool } -> () = Response::Done => ();
+    Rebalance { when: Spreading } -> () = Response::Done => ();
     Digest { copy: u16, offset: u64, len: u32 } -> Vec<u64> = Response::Digests(digests) => digests;
 }
 

@@ -7,7 +7,7 @@
 //! the type of its reply.
 
 use crate::address::GlobalAddress;
-use crate::group::{Admission, ClusterInfo, HostOffer, Registration, Store};
+use crate::group::{Admission, ClusterInfo, CopyProgress, HostOffer, Registration, Store};
 use crate::stats::ServerStats;
 use crate::tree_types::TreeTypes;
 use std::fmt;
@@ -286,6 +286,8 @@ pub enum Request {
         host: u16,
         /// Its incarnation.
         incarnation: u32,
+        /// How far the copies are that it makes on other hosts.
+        progress: Vec<CopyProgress>,
     },
     /// To control, from the host of the primary: the copy that is being made has nearly all bytes of its
     /// volume (J2). The volume may close.
@@ -300,6 +302,20 @@ pub enum Request {
         copy: u16,
         /// The epoch of the closed table in which this holds.
         epoch: u64,
+    },
+    /// To control, from an operator: move all copies away from a host, and let it leave. Repeating it changes
+    /// nothing.
+    Drain {
+        /// The host's number.
+        host: u16,
+        /// Let the host stay, and forget the moves that are planned.
+        cancel: bool,
+    },
+    /// To control, from an operator: spread copies and primaries evenly over the hosts, by memory. Repeating
+    /// it changes nothing.
+    Rebalance {
+        /// When to do it.
+        when: Spreading,
     },
     /// To a copy that is being made, from the host of the primary: the digests of its memory, one for each
     /// [`DIGEST_BYTES`] from `offset` on. The last block may be shorter. The answer is
@@ -332,6 +348,17 @@ impl Request {
                 | Self::Stats
         )
     }
+}
+
+/// When copies are spread evenly over the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spreading {
+    /// Once, now.
+    Now,
+    /// Now, and whenever a host has joined.
+    Always,
+    /// Not any more, neither now nor later.
+    Never,
 }
 
 /// The state of a member.
@@ -592,6 +619,35 @@ crate::errors! {
             /// How many it waits for.
             expected: u16,
         } => "the cluster has no volumes yet: {hosts} of {expected} memory servers have joined",
+        /// No host with this number is present.
+        NoSuchHost {
+            /// The number asked for.
+            host: u16,
+        } => "the cluster has no host {host}, or it was lost or has left",
+        /// A host cannot leave: it has the last copy of a volume, and no other host is there.
+        LastCopy {
+            /// A volume whose last copy it has.
+            volume: u16,
+        } => "no other host is there, and volume {volume} has its last copy on this one",
+        /// A host cannot leave: a volume would have fewer copies than the cluster keeps.
+        TooFewHosts {
+            /// How many hosts would be left.
+            left: u16,
+            /// How many copies every volume has.
+            replicas: u16,
+        } => "{left} hosts would be left, too few for {replicas} copies of every volume",
+        /// A host cannot leave: the others have no room for its copies.
+        NoRoom {
+            /// How many copies it has.
+            copies: u16,
+            /// For how many of them the others have room.
+            room: u16,
+        } => "the other hosts have room for {room} of its {copies} copies: add a host first",
+        /// The host has left in order.
+        HostLeft {
+            /// The host.
+            host: u16,
+        } => "host {host} has left the cluster",
         /// The request's values are invalid.
         BadRequest {
             /// The invalid value.

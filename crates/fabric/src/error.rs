@@ -51,6 +51,12 @@ crate::errors! {
             /// The server's index.
             server: u16,
         } => "memory server {server} was declared lost",
+        /// A volume of a cluster of hosts has lost all its copies: its memory is gone. The table of volumes
+        /// says so.
+        VolumeLost {
+            /// The volume.
+            volume: u16,
+        } => "volume {volume} has lost all its copies, and what was on it",
         /// This client cannot reach a server that the cluster counts as present. The connection broke, the
         /// server is down, or it was restarted. Nothing more of this endpoint executes there, and the
         /// client's identity ends. Other clients may still reach the server.
@@ -109,6 +115,18 @@ impl From<Refusal> for FabricError {
         match refusal {
             Refusal::Fenced { client } => Self::Fenced { client },
             other => Self::Refused(other),
+        }
+    }
+}
+
+impl FabricError {
+    /// The server or volume whose memory is gone, if that is what the error says.
+    #[inline]
+    pub const fn lost(&self) -> Option<u16> {
+        match *self {
+            Self::ServerLost { server } => Some(server),
+            Self::VolumeLost { volume } => Some(volume),
+            _ => None,
         }
     }
 }

@@ -24,6 +24,21 @@ pub struct HostInfo {
     pub voter: bool,
     /// Bytes of memory that it offers to copies of volumes.
     pub memory_bytes: u64,
+    /// Whether its copies move away so that it can leave. If it is not present any more, it has left in
+    /// order, and was not lost.
+    pub leaving: bool,
+}
+
+impl HostInfo {
+    /// Whether the group has declared it lost.
+    pub const fn is_lost(&self) -> bool {
+        !self.up && !self.leaving
+    }
+
+    /// Whether it has left in order.
+    pub const fn has_left(&self) -> bool {
+        !self.up && self.leaving
+    }
 }
 
 /// What a host knows about its cluster.
@@ -45,6 +60,53 @@ pub struct ClusterInfo {
     pub hosts: Vec<HostInfo>,
     /// The bytes of the table of volumes, which `sherman-replica` encodes and decodes.
     pub table: Vec<u8>,
+    /// The copies that are being made or moved.
+    pub work: CopyWork,
+}
+
+/// The copies of a cluster that are being made or moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyWork {
+    /// The copies that are being made, by volume.
+    pub makings: Vec<CopyMaking>,
+    /// How many volumes wait for their primary and backup to change places.
+    pub swaps: u16,
+    /// Whether volumes are closed for the copies (J3).
+    pub pause: bool,
+    /// Whether copies are being spread evenly over the hosts.
+    pub spreading: bool,
+    /// Whether they are spread whenever a host has joined.
+    pub always: bool,
+}
+
+/// A copy that is being made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyMaking {
+    /// The volume.
+    pub volume: u16,
+    /// The number of the copy.
+    pub copy: u16,
+    /// The host that gets it.
+    pub host: u16,
+    /// The copy whose place it takes; `None` if the volume lost a copy.
+    pub replaces: Option<u16>,
+    /// Whether it has nearly all bytes.
+    pub copied: bool,
+    /// How far it is, if its host has said so lately.
+    pub progress: CopyProgress,
+}
+
+/// How far a copy is that is being made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// The number of the copy.
+    pub copy: u16,
+    /// Bytes that were compared, and sent if they differed.
+    pub done: u64,
+    /// All bytes of the volume that are in use.
+    pub total: u64,
+    /// Milliseconds since the beginning.
+    pub millis: u64,
 }
 
 /// What a new member needs to know.

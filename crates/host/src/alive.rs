@@ -5,6 +5,7 @@
 //! member of the group any more, so this is how it finds out.
 
 use crate::address::parse_address;
+use crate::copier::Workshop;
 use crate::end::{End, Ended};
 use crate::plane::Identity;
 use sherman_control::client::PeerConnection;
@@ -16,6 +17,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// How long a host that has left still takes part in the group, unless the group lets it go before.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Where the other hosts are, and which of them leads.
 #[derive(Debug, Default)]
@@ -60,6 +64,7 @@ pub(crate) struct Alive {
     /// How long an answer may take.
     pub(crate) patience: Duration,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) workshop: Arc<Workshop>,
     pub(crate) end: Arc<End>,
     /// What this host offers, and whether the state knows this process.
     pub(crate) offer: HostOffer,
@@ -87,6 +92,11 @@ impl Alive {
                 Ok(Err(FabricError::ServerLost { server })) if server == self.own.host => {
                     return self.end.set(Ended::Lost { host: server });
                 }
+                Ok(Err(FabricError::Refused(Refusal::HostLeft { host }))) if host == self.own.host => {
+                    // The group may still need this host's vote to go on without it.
+                    self.end.sleep(LINGER);
+                    return self.end.set(Ended::Left { host });
+                }
                 Ok(Err(FabricError::Refused(Refusal::NotLeader { leader }))) if !leader.is_empty() => {
                     hint = Some(leader).filter(|leader| *leader != address);
                 }
@@ -113,7 +123,7 @@ impl Alive {
         };
         let Identity { host, incarnation, .. } = self.own;
         let request = match self.known.load(Acquire) {
-            true => Request::Alive { host, incarnation },
+            true => Request::Alive { host, incarnation, progress: self.workshop.progress() },
             // The process of this host ended, and this one goes on (I4).
             false => Request::Return { host, incarnation, offer: self.offer.clone() },
         };

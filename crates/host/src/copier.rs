@@ -1,5 +1,5 @@
-//! Makes a lost copy of a volume again: sends the bytes of the primary to another host (J1-J6 in
-//! `docs/REPLICATION.md`).
+//! Makes a copy of a volume: sends the bytes of the primary to another host (J1-J6 in
+//! `docs/REPLICATION.md`). The volume lost a copy, or one of its copies moves.
 //!
 //! The host of the primary has a thread for each copy that is being made. It compares digests of blocks, and
 //! sends the blocks that differ. It does so twice:
@@ -18,15 +18,16 @@
 //! block that a former connection delivers late is refused: the copy takes bytes from the newest connection
 //! only. A report that a former state of the volume was right does no harm: the state counts it for its epoch
 //! only, and only while it is quiet.
-
 //!
 //! | module | what |
 //! |---|---|
 //! | `worker` | the thread: both steps, and the reports to the leader |
 //! | `ranges` | which bytes, and which of them differ |
+//! | `workshop` | how many copies are made at the same time, and how far each is |
 
 mod ranges;
 mod worker;
+mod workshop;
 
 use crate::alive::Directory;
 use crate::mirror::MirrorLink;
@@ -39,6 +40,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 use worker::Worker;
+pub(crate) use workshop::Workshop;
 
 /// What there is to do for a copy.
 #[derive(Clone, Debug)]
@@ -64,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) secret: Option<Secret>,
     pub(crate) patience: Duration,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) workshop: Arc<Workshop>,
     pub(crate) volume: u16,
     pub(crate) copy: u16,
     pub(crate) address: Address,

@@ -7,22 +7,20 @@
 
 use crate::address::parse_address;
 use crate::alive::Directory;
-use crate::copier::{Copier, Plan, Task};
+use crate::copier::{Copier, Plan, Task, Workshop};
 use crate::end::{End, Ended};
 use crate::folder::{Folder, KeptCopy, Memories};
+use crate::memory::CopyMaker;
 use crate::mirror::MirrorLink;
 use crate::plane::{Identity, Plane};
 use sherman_control::plane::Mirror;
 use sherman_control::{Address, Secret};
-use sherman_embedded::Atomicity;
-use sherman_embedded::copy::CopyPath;
 use sherman_embedded::host::Host;
-use sherman_embedded::memory::Region;
 use sherman_fabric::Role;
 use sherman_fabric::group::HostInfo;
 use sherman_memory_server::cluster::{ClusterSettings, Making};
 use sherman_replica::{CopySite, VolumeEntry, VolumeTable};
-use sherman_soft_nic::server::ServerHandle;
+use sherman_soft_nic::server::{ServedMemory, ServerHandle};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -75,26 +73,12 @@ impl Orders {
     }
 }
 
-/// Makes the memory of a copy, which ends with the process.
-pub(crate) fn make(settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<Host, String> {
-    let sizes = (usize::try_from(settings.volume_bytes), usize::try_from(settings.on_chip_bytes));
-    let region = match sizes {
-        (Ok(bytes), Ok(on_chip)) => Region::new(bytes, on_chip, Atomicity::Line, CopyPath::fastest()),
-        _ => None,
-    };
-    let region = region.ok_or_else(|| {
-        format!("the system does not provide {} bytes of memory, in whole lines", settings.volume_bytes)
-    })?;
-    let format = settings.volume_format(cluster, volume);
-    Host::format_volume(region, &format, cluster).map_err(|error| error.to_string())
-}
-
 /// What this host's server does with copies.
 pub(crate) trait Installer {
     /// Serves a copy from now on.
-    fn install(&self, copy: u16, host: Arc<Host>);
+    fn install(&self, copy: u16, memory: ServedMemory);
     /// Takes the bytes of a copy that is being made.
-    fn install_filling(&self, copy: u16, host: Arc<Host>);
+    fn install_filling(&self, copy: u16, memory: ServedMemory);
     /// Serves it no more.
     fn remove(&self, copy: u16);
     /// Sends the stores of its CPU there, if it is a primary whose volume has other copies.
@@ -102,12 +86,12 @@ pub(crate) trait Installer {
 }
 
 impl Installer for ServerHandle {
-    fn install(&self, copy: u16, host: Arc<Host>) {
-        self.install_copy(copy, host);
+    fn install(&self, copy: u16, memory: ServedMemory) {
+        self.install_copy(copy, memory);
     }
 
-    fn install_filling(&self, copy: u16, host: Arc<Host>) {
-        Self::install_filling(self, copy, host);
+    fn install_filling(&self, copy: u16, memory: ServedMemory) {
+        Self::install_filling(self, copy, memory);
     }
 
     fn remove(&self, copy: u16) {
@@ -124,10 +108,16 @@ impl Installer for ServerHandle {
 struct Installed {
     /// `None` while it is being made.
     role: Option<Role>,
-    host: Arc<Host>,
+    memory: ServedMemory,
     mirror: Option<Arc<MirrorLink>>,
     /// Whether it comes from an earlier process, and this one has not carried out a table with it.
     is_kept: bool,
+}
+
+impl Installed {
+    fn host(&self) -> &Arc<Host> {
+        &self.memory.host
+    }
 }
 
 impl Order {
@@ -147,13 +137,16 @@ impl Order {
     }
 }
 
-/// Where the memory of copies lies: in the host's folder, or nowhere but in the process.
+/// Where the memory of copies comes from, and the folder that keeps it, if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct Files(pub(crate) Option<Arc<Folder>>);
+pub(crate) struct Files {
+    pub(crate) folder: Option<Arc<Folder>>,
+    pub(crate) maker: Arc<dyn CopyMaker>,
+}
 
 impl Files {
     fn with(&self, act: impl FnOnce(&Folder) -> std::io::Result<()>) -> Result<(), String> {
-        let Some(folder) = &self.0 else { return Ok(()) };
+        let Some(folder) = &self.folder else { return Ok(()) };
         act(folder).map_err(|error| format!("{}: {error}", folder.path().display()))
     }
 
@@ -162,10 +155,10 @@ impl Files {
         settings: &ClusterSettings,
         cluster: u64,
         (copy, volume): (u16, u16),
-    ) -> Result<Host, String> {
-        match &self.0 {
-            Some(folder) => folder.make(settings, cluster, (copy, volume)),
-            None => make(settings, cluster, volume),
+    ) -> Result<ServedMemory, String> {
+        match &self.folder {
+            Some(folder) => Ok(Arc::new(folder.make(settings, cluster, (copy, volume))?).into()),
+            None => self.maker.make(settings, cluster, volume),
         }
     }
 
@@ -175,8 +168,8 @@ impl Files {
         settings: &ClusterSettings,
         cluster: u64,
         (copy, volume): (u16, u16),
-    ) -> Result<Host, String> {
-        if self.0.as_ref().and_then(|folder| folder.kept()).is_some_and(|kept| kept.served) {
+    ) -> Result<ServedMemory, String> {
+        if self.folder.as_ref().and_then(|folder| folder.kept()).is_some_and(|kept| kept.served) {
             return Err("its memory is missing in the host's folder".to_owned());
         }
         self.make(settings, cluster, (copy, volume))
@@ -202,6 +195,7 @@ pub(crate) struct Links {
     /// How long an answer may take.
     pub(crate) patience: Duration,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) workshop: Arc<Workshop>,
 }
 
 /// The copies on this host.
@@ -229,7 +223,7 @@ impl<I: Installer> Copies<I> {
     ) -> Self {
         let kept = |(one, host): (KeptCopy, Arc<Host>)| Installed {
             role: one.role,
-            host,
+            memory: host.into(),
             mirror: None,
             is_kept: true,
         };
@@ -281,7 +275,11 @@ impl<I: Installer> Copies<I> {
 
     /// Lets a primary send the stores of its CPU to the other copies of its volume (T5).
     fn aim(&mut self, copy: u16, role: Role, targets: Vec<(u16, Address)>, epoch: u64) -> Result<(), String> {
-        let Some(installed) = self.installed.get_mut(&copy).filter(|_| role == Role::Primary) else {
+        if role != Role::Primary {
+            self.stop_mirror(copy);
+            return Ok(());
+        }
+        let Some(installed) = self.installed.get_mut(&copy) else {
             return Ok(());
         };
         let is_kept = std::mem::take(&mut installed.is_kept);
@@ -302,11 +300,19 @@ impl<I: Installer> Copies<I> {
             if is_kept {
                 // Stores of the former process that it had answered nobody for may have reached no other
                 // copy. No client is served yet, so these are the first ones on the way.
-                mirror.send_tables(&installed.host);
+                mirror.send_tables(installed.host());
             }
             self.server.mirror(copy, Some(Arc::clone(mirror) as Arc<dyn Mirror>));
         }
         Ok(())
+    }
+
+    /// A copy that is no primary any more sends nothing.
+    fn stop_mirror(&mut self, copy: u16) {
+        let mirror = self.installed.get_mut(&copy).and_then(|installed| installed.mirror.take());
+        if mirror.is_some() {
+            self.server.mirror(copy, None);
+        }
     }
 
     /// Makes a copy what the table says.
@@ -315,22 +321,25 @@ impl<I: Installer> Copies<I> {
             Some(installed) if installed.role == Some(role) && !installed.is_kept => {}
             Some(installed) => {
                 if installed.role.is_none() || installed.is_kept {
-                    self.server.install(copy, Arc::clone(&installed.host));
+                    self.server.install(copy, installed.memory.clone());
                     tracing::info!(volume, copy, role = ?role, "a copy is complete");
+                }
+                if installed.role == Some(Role::Primary) && role != Role::Primary {
+                    installed.host().demote();
+                    tracing::info!(volume, copy, "a primary is the backup now");
                 }
                 // A primary of the former process has its lanes, which say what clients held there.
                 if role == Role::Primary && installed.role != Some(Role::Primary) {
-                    installed.host.promote().map_err(|error| error.to_string())?;
+                    installed.host().promote().map_err(|error| error.to_string())?;
                     tracing::info!(volume, copy, "promoted a copy");
                 }
                 installed.role = Some(role);
                 installed.is_kept &= role == Role::Primary;
             }
             None => {
-                let host =
-                    Arc::new(self.files.make_first(&self.settings, self.own.cluster, (copy, volume))?);
-                self.server.install(copy, Arc::clone(&host));
-                let made = Installed { role: Some(role), host, mirror: None, is_kept: false };
+                let memory = self.files.make_first(&self.settings, self.own.cluster, (copy, volume))?;
+                self.server.install(copy, memory.clone());
+                let made = Installed { role: Some(role), memory, mirror: None, is_kept: false };
                 self.installed.insert(copy, made);
                 tracing::info!(volume, copy, role = ?role, "made a copy");
             }
@@ -346,15 +355,14 @@ impl<I: Installer> Copies<I> {
             return;
         }
         let made = self.files.make(&self.settings, self.own.cluster, (copy, volume));
-        let noted = made.and_then(|host| {
+        let noted = made.and_then(|memory| {
             self.files.note(KeptCopy { copy, volume, role: None })?;
-            Ok(host)
+            Ok(memory)
         });
         match noted {
-            Ok(host) => {
-                let host = Arc::new(host);
-                self.server.install_filling(copy, Arc::clone(&host));
-                let made = Installed { role: None, host, mirror: None, is_kept: false };
+            Ok(memory) => {
+                self.server.install_filling(copy, memory.clone());
+                let made = Installed { role: None, memory, mirror: None, is_kept: false };
                 self.installed.insert(copy, made);
                 tracing::info!(volume, copy, "made room for a copy");
             }
@@ -373,7 +381,7 @@ impl<I: Installer> Copies<I> {
                 dropped => drop(dropped),
             }
         }
-        for Making { volume, copy, phase } in order.makings.iter().copied() {
+        for Making { volume, copy, phase, .. } in order.makings.iter().copied() {
             let primary = order.table.volume(volume).and_then(|entry| entry.primary);
             let Some(installed) = primary.and_then(|primary| self.installed.get(&primary)) else { continue };
             let link = installed.mirror.clone();
@@ -383,9 +391,9 @@ impl<I: Installer> Copies<I> {
                 continue;
             }
             let Some(address) = order.address(copy) else { continue };
-            let Links { secret, patience, directory } = self.links.clone();
-            let (own, primary) = (self.own, Arc::clone(&installed.host));
-            let plan = Plan { own, secret, patience, directory, volume, copy, address, primary };
+            let Links { secret, patience, directory, workshop } = self.links.clone();
+            let (own, primary) = (self.own, Arc::clone(installed.host()));
+            let plan = Plan { own, secret, patience, directory, workshop, volume, copy, address, primary };
             match Copier::start(plan, task) {
                 Ok(copier) => drop(self.copiers.insert(copy, copier)),
                 Err(error) => tracing::error!(volume, copy, "cannot make a copy: {error}"),
@@ -397,7 +405,9 @@ impl<I: Installer> Copies<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{PrivateMemory, make};
     use sherman_control::plane::ControlPlane;
+    use sherman_embedded::host::Made;
     use sherman_fabric::{Memory, Space};
     use sherman_layout::{FormatOptions, LockOptions};
     use sherman_memory_server::cluster::Phase;
@@ -407,11 +417,16 @@ mod tests {
     const OWN: Identity = Identity { cluster: CLUSTER, host: 1, incarnation: 2 };
 
     fn links() -> Links {
-        Links { secret: None, patience: Duration::from_millis(100), directory: Arc::default() }
+        Links {
+            secret: None,
+            patience: Duration::from_millis(100),
+            directory: Arc::default(),
+            workshop: Arc::default(),
+        }
     }
 
     fn nothing() -> (Files, Memories) {
-        (Files(None), Memories::new())
+        (Files { folder: None, maker: Arc::new(PrivateMemory) }, Memories::new())
     }
 
     fn order(volumes: u16) -> Order {
@@ -446,7 +461,7 @@ mod tests {
     struct Served(Mutex<BTreeMap<u16, Arc<Host>>>, Mutex<Vec<u16>>);
 
     impl Installer for &Served {
-        fn install(&self, copy: u16, host: Arc<Host>) {
+        fn install(&self, copy: u16, ServedMemory { host, .. }: ServedMemory) {
             let before = self.0.lock().unwrap().insert(copy, Arc::clone(&host));
             let mut filling = self.1.lock().unwrap();
             let filled = filling.contains(&copy);
@@ -454,7 +469,7 @@ mod tests {
             filling.retain(|other| *other != copy);
         }
 
-        fn install_filling(&self, copy: u16, host: Arc<Host>) {
+        fn install_filling(&self, copy: u16, ServedMemory { host, .. }: ServedMemory) {
             assert!(self.0.lock().unwrap().insert(copy, host).is_none(), "copy {copy} is installed twice");
             self.1.lock().unwrap().push(copy);
         }
@@ -464,7 +479,8 @@ mod tests {
         }
 
         fn mirror(&self, copy: u16, mirror: Option<Arc<dyn Mirror>>) {
-            assert!(mirror.is_none() && self.0.lock().unwrap().contains_key(&copy));
+            assert!(self.0.lock().unwrap().contains_key(&copy));
+            drop(mirror);
         }
     }
 
@@ -479,6 +495,12 @@ mod tests {
         };
         let sites = vec![site(0), site(0), site(1), site(1)];
         order_of(VolumeTable::new(epoch, sites, entries.map(entry).to_vec()).unwrap())
+    }
+
+    fn host(number: u16) -> HostInfo {
+        let address = format!("unix:/nowhere/{number}");
+        let (up, voter, leaving) = (true, true, false);
+        HostInfo { number, incarnation: 1, node: 1, address, up, voter, memory_bytes: 1, leaving }
     }
 
     fn bytes(host: &Host) -> Vec<u8> {
@@ -511,7 +533,7 @@ mod tests {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
         let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links(), nothing());
-        let making = Making { volume: 0, copy: 2, phase: Phase::Planned };
+        let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: None };
         let open = table(1, [(Some(0), None), (Some(1), None)]);
         copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
         assert_eq!((plane.epoch(), &served.1.lock().unwrap()[..]), (1, &[2][..]));
@@ -521,7 +543,7 @@ mod tests {
         assert!(served.1.lock().unwrap().is_empty());
         assert!(Arc::ptr_eq(&filled, &served.0.lock().unwrap()[&2]) && bytes(&filled)[32 << 10] == 5);
         // A copy that is wanted no more goes with its memory.
-        let making = Making { volume: 1, copy: 3, phase: Phase::Planned };
+        let making = Making { volume: 1, copy: 3, phase: Phase::Planned, replaces: None };
         let open = table(3, [(Some(0), Some(2)), (Some(1), None)]);
         copies.carry_out(&Order { makings: vec![making], ..open.clone() }).unwrap();
         assert_eq!(served.0.lock().unwrap().keys().copied().collect::<Vec<_>>(), [2, 3]);
@@ -530,12 +552,31 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_takes_the_place_of_a_primary_is_promoted_and_a_swap_exchanges_the_parts() {
+        let (served, (plane, _inputs)) = (Served::default(), Plane::new());
+        let mut copies = Copies::new(OWN, settings(), Arc::new(plane), &served, links(), nothing());
+        let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: Some(0) };
+        let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
+        copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
+        let moved = Arc::clone(&served.0.lock().unwrap()[&2]);
+        let backup = Arc::clone(&served.0.lock().unwrap()[&3]);
+        let takes =
+            |host: &Host, epoch| matches!(host.make_stores((epoch, 1), &[], || ()), Ok(Made::Now(())));
+        assert!(takes(&moved, 1) && takes(&backup, 1));
+        let swapped = table(2, [(Some(2), None), (Some(3), Some(1))]);
+        copies.carry_out(&Order { hosts: vec![host(0), host(1)], ..swapped }).unwrap();
+        assert!(served.1.lock().unwrap().is_empty(), "the copy is complete");
+        assert!(!takes(&moved, 2) && !takes(&backup, 2), "a primary takes no stores");
+        assert!(copies.installed[&3].mirror.is_some() && copies.installed[&2].mirror.is_none());
+        copies.carry_out(&table(3, [(Some(2), None), (Some(1), Some(3))])).unwrap();
+        assert!(takes(&backup, 3) && !takes(&moved, 3));
+        assert!(copies.installed[&3].mirror.is_none());
+        assert!(Arc::ptr_eq(&backup, &served.0.lock().unwrap()[&3]), "nothing was copied");
+    }
+
+    #[test]
     fn a_copy_gets_the_stores_of_the_cpu_while_the_state_is_quiet() {
-        let host = |number| {
-            let address = format!("unix:/nowhere/{number}");
-            HostInfo { number, incarnation: 1, node: 1, address, up: true, voter: true, memory_bytes: 1 }
-        };
-        let makings = vec![Making { volume: 0, copy: 2, phase: Phase::Copied }];
+        let makings = vec![Making { volume: 0, copy: 2, phase: Phase::Copied, replaces: None }];
         let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
         let order = Order { makings, hosts: vec![host(0), host(1)], ..open };
         let targets = |quiet, volume| {

@@ -17,6 +17,11 @@ sherman_fabric::errors! {
             /// Its number.
             host: u16,
         } => "the cluster has declared host {host} lost. Start it again: it joins as a new host",
+        /// Its copies have moved to other hosts, and it has left the cluster, as its operator wanted.
+        Left {
+            /// Its number.
+            host: u16,
+        } => "host {host} has left the cluster: other hosts have its copies",
         /// Its node of the group stopped.
         Group(why: Stopped) => "{why}" because why,
         /// It cannot make or promote a copy that the table names.
@@ -43,8 +48,10 @@ impl End {
     pub(crate) fn set(&self, why: Ended) {
         let mut end = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         if end.is_none() {
-            if why != Ended::Stopped {
-                tracing::error!("the host stops: {why}");
+            match &why {
+                Ended::Stopped => {}
+                Ended::Left { .. } => tracing::info!("the host stops: {why}"),
+                why => tracing::error!("the host stops: {why}"),
             }
             *end = Some(why);
             self.came.notify_all();

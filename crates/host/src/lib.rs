@@ -32,6 +32,7 @@
 //! | `peers` | connections to other hosts, a thread each |
 //! | `alive` | tells the leader that this host is alive |
 //! | `copies` | the thread that carries out tables |
+//! | [`memory`] | [`CopyMaker`]: where the memory of copies comes from |
 //! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
 //! | `folder` | what outlives the process: identity, log, memory |
@@ -75,6 +76,7 @@ mod folder;
 mod join;
 mod kept;
 mod machine;
+pub mod memory;
 mod mirror;
 pub mod options;
 mod peers;
@@ -87,8 +89,9 @@ pub use error::HostError;
 pub use folder::FolderProblem;
 pub use kept::{KeptHost, peek};
 pub use machine::Machine;
+pub use memory::{CopyMaker, PrivateMemory};
 pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;
 pub use running::{HostHandle, RunningHost};
 pub use sherman_memory_server::cluster::ClusterSettings;
-pub use sherman_soft_nic::server::{Limits, Listen};
+pub use sherman_soft_nic::server::{Limits, Listen, ServedMemory};

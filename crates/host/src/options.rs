@@ -1,10 +1,12 @@
 //! The options of a host.
 
+use crate::memory::{CopyMaker, PrivateMemory};
 use sherman_consensus::MAX_VOTERS;
 use sherman_control::{Address, Secret};
 use sherman_memory_server::cluster::ClusterSettings;
 use sherman_soft_nic::server::{Limits, Listen};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most hosts that a cluster can have at a time: all of them are members of its group.
@@ -55,6 +57,8 @@ pub struct HostOptions {
     pub patience: Duration,
     /// The limits for clients.
     pub limits: Limits,
+    /// Makes the memory of copies.
+    pub maker: Arc<dyn CopyMaker>,
 }
 
 impl HostOptions {
@@ -72,6 +76,7 @@ impl HostOptions {
             detect: None,
             patience: Duration::from_secs(10),
             limits: Limits::default(),
+            maker: Arc::new(PrivateMemory),
         }
     }
 

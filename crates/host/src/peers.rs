@@ -9,7 +9,7 @@
 
 use crate::address::parse_address;
 use crate::plane::Identity;
-use sherman_consensus::NodeId;
+use sherman_consensus::{Members, NodeId};
 use sherman_control::client::PeerConnection;
 use sherman_control::wire::bytes::{Put, Reader};
 use sherman_control::wire::{FrameKind, Role};
@@ -50,9 +50,12 @@ impl Peers {
         Self { own, secret, patience, peers: BTreeMap::new(), ending: Vec::new() }
     }
 
-    /// Takes the hosts that there are now.
-    pub(crate) fn update(&mut self, hosts: &[HostInfo]) {
-        let others = || hosts.iter().filter(|host| host.up && host.number != self.own.host);
+    /// Takes the hosts that there are now. The group may still need the vote of one that has left, so it stays
+    /// connected as long as it is a member.
+    pub(crate) fn update(&mut self, hosts: &[HostInfo], members: &Members) {
+        let is_member = |node: NodeId| members.voters.contains(&node) || members.learners.contains(&node);
+        let is_there = |host: &HostInfo| host.up || host.has_left() && is_member(host.node);
+        let others = || hosts.iter().filter(|host| is_there(host) && host.number != self.own.host);
         let gone: Vec<NodeId> =
             self.peers.keys().filter(|node| !others().any(|host| host.node == **node)).copied().collect();
         let new: Vec<&HostInfo> = others().filter(|host| !self.peers.contains_key(&host.node)).collect();
@@ -201,7 +204,7 @@ mod tests {
     fn host(number: u16, up: bool) -> HostInfo {
         let address = format!("unix:/nowhere/{number}");
         let node = u64::from(number) + 1;
-        HostInfo { number, incarnation: 1, node, address, up, voter: false, memory_bytes: 0 }
+        HostInfo { number, incarnation: 1, node, address, up, voter: false, memory_bytes: 0, leaving: false }
     }
 
     #[test]
@@ -214,13 +217,19 @@ mod tests {
     #[test]
     fn there_is_a_peer_for_every_other_host_that_is_up_and_a_dead_one_blocks_nobody() {
         let mut peers = Peers::new(OWN, None, Duration::from_millis(100));
-        peers.update(&[host(0, true), host(1, false), host(2, true), host(3, true)]);
+        peers.update(&[host(0, true), host(1, false), host(2, true), host(3, true)], &Members::default());
         assert_eq!(peers.peers.keys().copied().collect::<Vec<_>>(), [1, 4]);
         for _ in 0..3 * QUEUE {
             peers.send(1, b"hello");
         }
         peers.send(9, b"to nobody");
-        peers.update(&[host(0, false), host(3, true)]);
+        // A host that has left stays as long as the group may need its vote.
+        let left = HostInfo { leaving: true, ..host(0, false) };
+        let members = Members { voters: vec![left.node], learners: Vec::new() };
+        peers.update(&[left.clone(), host(3, true)], &members);
+        assert!(peers.peers.contains_key(&left.node));
+        peers.update(&[left, host(3, true)], &Members::default());
+        peers.update(&[host(0, false), host(3, true)], &Members::default());
         assert_eq!(peers.peers.keys().copied().collect::<Vec<_>>(), [4]);
     }
 }

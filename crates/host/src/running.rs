@@ -7,6 +7,7 @@
 use crate::address::advertised;
 use crate::alive::Alive;
 use crate::clock;
+use crate::copier::Workshop;
 use crate::copies::{Copies, Files, Links};
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
@@ -20,11 +21,11 @@ use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
 use sherman_consensus::{Group, NodeId, Recovered, Settings, Start};
 use sherman_control::Address;
-use sherman_control::plane::ControlPlane;
+use sherman_control::plane::{Asker, ControlPlane};
 use sherman_control::wire::MAX_FRAME;
 use sherman_embedded::host::Host;
-use sherman_fabric::group::{HostOffer, Registration};
-use sherman_fabric::{Response, ServerStats};
+use sherman_fabric::group::{ClusterInfo, HostOffer, Registration};
+use sherman_fabric::{Request, Response, ServerStats};
 use sherman_layout::{ControlGeometry, FormatError};
 use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
 use sherman_soft_nic::server::{
@@ -32,6 +33,7 @@ use sherman_soft_nic::server::{
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -117,6 +119,7 @@ impl RunningHost {
             Self { server: Some(server), handle, registration, settings, threads, folder: folder.clone() };
         let known = Arc::new(AtomicBool::new(known));
         let (end, orders, directory) = (Arc::clone(&host.handle.end), Arc::default(), Arc::default());
+        let workshop = Arc::<Workshop>::default();
         let parts = Parts {
             own,
             group,
@@ -133,6 +136,7 @@ impl RunningHost {
             folder: folder.clone(),
             detect,
             lease: Duration::from_nanos(lease_nanos),
+            workshop: Arc::clone(&workshop),
         };
         // From here on the driver ends the other threads, whatever happens.
         let driver = Driver::new(parts);
@@ -141,8 +145,13 @@ impl RunningHost {
             settings,
             Arc::clone(&plane),
             host.handle.server.clone(),
-            Links { secret: options.secret.clone(), patience, directory: Arc::clone(&directory) },
-            (Files(folder), memories),
+            Links {
+                secret: options.secret.clone(),
+                patience,
+                directory: Arc::clone(&directory),
+                workshop: Arc::clone(&workshop),
+            },
+            (Files { folder, maker: Arc::clone(&options.maker) }, memories),
         );
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
@@ -152,6 +161,7 @@ impl RunningHost {
             every: detect / SIGNS,
             patience: patience / 2,
             directory,
+            workshop,
             end,
             offer,
             known,
@@ -270,6 +280,18 @@ impl HostHandle {
     /// sockets alone.
     pub fn copy(&self, copy: u16) -> Option<Arc<Host>> {
         self.server.copy(copy)
+    }
+
+    /// What this host knows about its cluster. `None` if it does not answer soon: it begins or ends.
+    pub fn info(&self) -> Option<ClusterInfo> {
+        let (tell, told) = sync_channel(1);
+        // Nobody may wait any more.
+        let answer = Box::new(move |answer| drop(tell.try_send(answer)));
+        self.plane.ask(Asker::Operator, Request::Cluster, answer);
+        match told.recv_timeout(LONGEST_ANSWER).ok()? {
+            Ok(Response::Cluster(info)) => Some(*info),
+            _ => None,
+        }
     }
 
     /// The counters of its memory server.

@@ -31,6 +31,8 @@ pub struct Control {
     pub(crate) members: MemberTable,
     catalog: Catalog,
     servers: ServerTable,
+    /// Volumes where new trees get no root word. The caller knows why.
+    avoided: Vec<u16>,
     /// Members whose ids were freed without a request of their own or of a recoverer.
     reaped: Vec<ComputeId>,
 }
@@ -77,7 +79,7 @@ impl Control {
         let members = MemberTable::load(memory, geometry)?;
         let servers = ServerTable::load(memory, geometry, block.cluster)?;
         let catalog = Catalog::load(memory, geometry)?;
-        Ok(Self { block, members, catalog, servers, reaped: Vec::new() })
+        Ok(Self { block, members, catalog, servers, avoided: Vec::new(), reaped: Vec::new() })
     }
 
     /// Opens a formatted memory whose leases use the time of the requests that follow.
@@ -176,12 +178,17 @@ impl Control {
         self.members.join(memory, &self.block.geometry, now)
     }
 
+    /// Gives new trees no root word on these volumes. This is not kept in memory.
+    pub(crate) fn avoid(&mut self, volumes: Vec<u16>) {
+        self.avoided = volumes;
+    }
+
     fn catalog_request(&mut self, memory: &dyn Memory, request: &Request) -> Result<Response, Refusal> {
-        let (geometry, Self { catalog, servers, .. }) = (self.block.geometry, self);
+        let (geometry, Self { catalog, servers, avoided, .. }) = (self.block.geometry, self);
         match request {
             Request::CreateTree { name, spec, types } => {
                 let new = NewTree { name, spec: *spec, types: *types };
-                let is_lost = |server| servers.is_lost(server);
+                let is_lost = |server| servers.is_lost(server) || avoided.contains(&server);
                 let (info, created) = catalog.create(memory, &geometry, new, is_lost)?;
                 Ok(Response::Tree(CatalogReply { info, created }))
             }

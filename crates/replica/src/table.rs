@@ -174,9 +174,15 @@ impl VolumeTable {
         self.volumes.iter().any(|entry| entry.copies().count() > 1)
     }
 
-    /// Whether every volume is open.
+    /// Whether every volume is open that has a copy. Nobody waits for the others.
     pub fn all_open(&self) -> bool {
-        self.volumes.iter().all(|entry| entry.open)
+        self.volumes.iter().all(|entry| entry.open || entry.primary.is_none())
+    }
+
+    /// The volumes that have lost all their copies.
+    pub fn lost(&self) -> impl Iterator<Item = u16> + '_ {
+        let volumes = (0..).zip(&self.volumes).filter(|(_, entry)| entry.primary.is_none());
+        volumes.map(|(volume, _)| volume)
     }
 
     /// The table as bytes.
@@ -304,7 +310,7 @@ mod tests {
         assert_eq!(table.of_copy(0), Some((0, Role::Backup)));
         assert_eq!(table.of_copy(2), Some((2, Role::Primary)));
         assert_eq!(table.of_copy(3), None);
-        assert!(table.is_replicated() && !table.all_open());
+        assert!(table.is_replicated() && table.all_open() && table.lost().eq([1]));
         assert!(!VolumeTable::single(2).is_replicated() && VolumeTable::single(2).all_open());
     }
 }

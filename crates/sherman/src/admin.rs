@@ -10,6 +10,7 @@ use crate::members::Member;
 use crate::url;
 use sherman_control::{AdminError, JoinError, Operator};
 use sherman_core::Error;
+use sherman_fabric::control::Spreading;
 use sherman_fabric::{Call, ComputeId, Peer, ServerInfo, ServerStats, calls};
 
 /// An operator of a cluster of processes.
@@ -102,7 +103,7 @@ impl Admin {
     /// Otherwise the reason why server 0 is not reachable.
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let options = match url::parse(url)? {
-            Place::Embedded(_) => {
+            Place::Embedded(_) | Place::Replicated(_) => {
                 let reason = "an embedded cluster is private to its process; name the memory servers of \
                               another cluster, as in \"tcp://10.0.0.1:7000\" or \"unix:/run/sherman/0.sock\"";
                 return Err(OpenError::BadUrl { url: url.to_owned(), reason: reason.to_owned() });
@@ -132,7 +133,7 @@ impl Admin {
         if !self.inner.is_group() {
             return Ok(None);
         }
-        Hosts::new(self.inner.cluster().map_err(open_error)?).map(Some)
+        Hosts::try_from(self.inner.cluster().map_err(open_error)?).map(Some)
     }
 
     /// The hosts of a cluster of hosts, as memory servers.
@@ -192,6 +193,31 @@ impl Admin {
     /// [`Error::Refused`] for server 0, and if there is no such server.
     pub fn declare_lost(&self, server: u16) -> Result<(), OpenError> {
         self.ask(Peer::Control, calls::DeclareLost { server })
+    }
+
+    /// Moves all copies away from a host of a cluster of hosts, and lets it leave. Returns at once; [`hosts`]
+    /// says how far that is. Repeating it changes nothing.
+    ///
+    /// [`hosts`]: Self::hosts
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: there is no such host, or the others cannot take its copies.
+    pub fn drain(&self, host: u16) -> Result<(), OpenError> {
+        self.ask(Peer::Control, calls::Drain { host, cancel: false })
+    }
+
+    /// Lets a host stay that was to leave. Copies that have moved stay where they are.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: there is no such host, or it has left.
+    pub fn cancel_drain(&self, host: u16) -> Result<(), OpenError> {
+        self.ask(Peer::Control, calls::Drain { host, cancel: true })
+    }
+
+    /// Spreads copies and primaries evenly over the hosts of a cluster of hosts, by their memory. Returns at
+    /// once.
+    pub fn rebalance(&self, when: Spreading) -> Result<(), OpenError> {
+        self.ask(Peer::Control, calls::Rebalance { when })
     }
 
     /// Asks every server that is not lost and has the memory that the cluster has recorded.

@@ -5,7 +5,8 @@ use crate::cluster::{Cluster, ClusterOptions};
 use crate::error::OpenError;
 #[cfg(target_os = "linux")]
 use sherman_control::{Address, JoinOptions, Secret};
-use sherman_embedded::{Atomicity, EmbeddedOptions};
+use sherman_embedded::replicated::{ClusterSettings, MOST_HOSTS};
+use sherman_embedded::{Atomicity, EmbeddedOptions, ReplicatedOptions};
 use sherman_fabric::Space;
 use sherman_layout::format::{LONGEST_LEASE, SHORTEST_LEASE};
 use sherman_layout::{LaneWidth, ReleaseMode};
@@ -15,11 +16,18 @@ use sherman_verbs::VerbsOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Memory of a volume is a whole number of lines.
+const LINE: u64 = 64;
+/// On-chip memory is a whole number of words.
+const WORD: u64 = 8;
+
 /// A place of memory servers whose description was checked.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// Memory servers to create in this process.
     Embedded(EmbeddedOptions),
+    /// Hosts to create in this process, which keep volumes in two copies.
+    Replicated(ReplicatedOptions),
     /// Memory servers that listen at addresses.
     #[cfg(target_os = "linux")]
     SoftNic(Box<JoinOptions>),
@@ -77,17 +85,42 @@ impl Cluster {
 pub struct EmbeddedBuilder {
     options: EmbeddedOptions,
     lease: Duration,
+    replicas: u8,
+    volumes: Option<u16>,
+    volume_memory: Option<u64>,
 }
 
 impl EmbeddedBuilder {
     pub(crate) fn new() -> Self {
         let options = EmbeddedOptions::default();
-        Self { lease: Duration::from_nanos(options.format.lease_nanos), options }
+        let lease = Duration::from_nanos(options.format.lease_nanos);
+        Self { lease, options, replicas: 1, volumes: None, volume_memory: None }
     }
 
     /// Number of memory servers. The default is one.
     pub fn servers(mut self, servers: u16) -> Self {
         self.options.servers = servers;
+        self
+    }
+
+    /// How many copies of all data the servers keep: 1 or 2. The default is 1. With 2, no data is lost when a
+    /// server dies ([`Cluster::local_hosts`]).
+    pub fn replicas(mut self, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// How many volumes the data is divided into, each of which has two copies. The default is the number of
+    /// servers. Needs [`replicas`](Self::replicas).
+    pub fn volumes(mut self, volumes: u16) -> Self {
+        self.volumes = Some(volumes);
+        self
+    }
+
+    /// Bytes of memory of each volume. By default the copies of volumes fill the memory of the servers. With
+    /// less, servers have room for copies that were lost elsewhere. Needs [`replicas`](Self::replicas).
+    pub fn volume_memory(mut self, bytes: u64) -> Self {
+        self.volume_memory = Some(bytes);
         self
     }
 
@@ -149,7 +182,36 @@ impl EmbeddedBuilder {
             ));
         }
         self.options.format.lease_nanos = self.lease.as_nanos() as u64;
-        Ok(Place::Embedded(self.options))
+        match (self.replicas, self.volumes.is_some() || self.volume_memory.is_some()) {
+            (1, false) => Ok(Place::Embedded(self.options)),
+            (1, true) => Err("volumes and volume-memory need replicas=2".to_owned()),
+            (2, _) => self.replicated().map(Place::Replicated),
+            (other, _) => Err(format!("replicas={other} is not possible; write 1 or 2")),
+        }
+    }
+
+    fn replicated(self) -> Result<ReplicatedOptions, String> {
+        let Self { options, replicas, volumes, volume_memory, .. } = self;
+        let EmbeddedOptions { servers: hosts, memory_bytes: host_bytes, atomicity, .. } = options;
+        if !(u16::from(replicas)..=MOST_HOSTS as u16).contains(&hosts) {
+            return Err(format!("replicas=2 needs 2 to {MOST_HOSTS} servers; write for example servers=3"));
+        }
+        let volumes = volumes.unwrap_or(hosts);
+        if volumes == 0 {
+            return Err("volumes=0 is not possible; there must be at least one".to_owned());
+        }
+        let on_chip_bytes = options.on_chip_bytes / WORD * WORD;
+        let mut settings = ClusterSettings {
+            replicas,
+            volumes,
+            hosts,
+            volume_bytes: 0,
+            on_chip_bytes,
+            format: options.format,
+        };
+        let share = host_bytes / u64::from(settings.copies_per_host().max(1));
+        settings.volume_bytes = volume_memory.unwrap_or(share) / LINE * LINE;
+        Ok(ReplicatedOptions { settings, host_bytes, atomicity })
     }
 
     /// Creates the cluster, with default options.

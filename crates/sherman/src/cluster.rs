@@ -191,7 +191,9 @@ impl Cluster {
     /// `embedded:` creates memory servers inside this process. They are private to this handle and to handles
     /// made from it by [`Cluster::join`]. Parameters: `servers` (1), `memory` per server (1GiB; pages never
     /// written cost nothing), `on-chip` (256KiB), `chunk` (8MiB), `lease` (3s), `lane-bits` (16, 64), `locks`
-    /// (on-chip, host), `release` (write, faa, cas), `atomicity` (line, verb).
+    /// (on-chip, host), `release` (write, faa, cas), `atomicity` (line, verb). With `replicas=2` the servers
+    /// keep everything twice and may die ([`Cluster::local_hosts`]). Further parameters are then `volumes`
+    /// (as many as servers) and `volume-memory` (an equal part of `memory`).
     ///
     /// `tcp://a:7000,b:7000`, `unix:/run/0.sock,/run/1.sock` and `shm:/run/0.sock` name the memory servers in
     /// order. Parameters: `secret-file`, `patience` (5s), `connect` (5s). `verbs://a:7000` reaches their
@@ -396,9 +398,8 @@ impl Cluster {
                     match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Stats, &counters).await
                     {
                         Ok(stats) => Some(stats),
-                        Err(
-                            FabricError::Refused(Refusal::BadRequest { .. }) | FabricError::ServerLost { .. },
-                        ) => None,
+                        Err(FabricError::Refused(Refusal::BadRequest { .. })) => None,
+                        Err(error) if error.lost().is_some() => None,
                         Err(error) => return Err(error.into()),
                     },
                 );
@@ -417,7 +418,7 @@ impl Cluster {
                     match sherman_fabric::call(endpoint, Peer::Volume(server), calls::Usage, &counters).await
                     {
                         Ok(found) => ServerUsage::from(found),
-                        Err(FabricError::ServerLost { .. }) => ServerUsage::default(),
+                        Err(error) if error.lost().is_some() => ServerUsage::default(),
                         Err(error) => return Err(error.into()),
                     },
                 );

@@ -4,8 +4,9 @@
 use crate::error::OpenError;
 use sherman_core::Error;
 use sherman_fabric::Role;
-use sherman_fabric::group::{ClusterInfo, HostInfo};
+use sherman_fabric::group::{ClusterInfo, CopyMaking, CopyWork, HostInfo};
 use sherman_replica::VolumeTable;
+use std::time::Duration;
 
 /// A cluster of hosts, as its control state has it.
 #[derive(Clone, Debug)]
@@ -15,12 +16,15 @@ pub struct Hosts {
     pub cluster: u64,
     /// The address of the host that leads the control group, if a host answered that knows it.
     pub leader: Option<String>,
-    /// The epoch of the table of volumes. Each loss of a host makes a new one.
+    /// The epoch of the table of volumes. Each loss of a host makes a new one, and so does each pause in which
+    /// copies are made or moved.
     pub epoch: u64,
     /// All hosts, by number, also some that were lost.
     pub hosts: Vec<HostStatus>,
     /// All volumes, by number. Empty until enough hosts have joined.
     pub volumes: Vec<VolumeStatus>,
+    /// The copies that are being made or moved.
+    pub copies: CopyWork,
 }
 
 /// A memory server process of a cluster of hosts.
@@ -33,6 +37,8 @@ pub struct HostStatus {
     pub address: String,
     /// Whether the cluster counts it as present.
     pub up: bool,
+    /// Whether its copies move away so that it can leave. If it is not present any more, it has left.
+    pub leaving: bool,
     /// Whether it votes in the control group.
     pub votes: bool,
     /// The memory that it offers, in bytes.
@@ -55,9 +61,23 @@ pub struct VolumeStatus {
     pub open: bool,
 }
 
-impl Hosts {
-    pub(crate) fn new(info: ClusterInfo) -> Result<Self, OpenError> {
-        let ClusterInfo { cluster, leader, epoch, hosts, table, .. } = info;
+impl HostStatus {
+    /// Its state in one word: `present`, `leaving` (its copies move away), `left` (in order) or `lost`.
+    pub fn state(&self) -> &'static str {
+        match (self.up, self.leaving) {
+            (true, false) => "present",
+            (true, true) => "leaving",
+            (false, true) => "left",
+            (false, false) => "lost",
+        }
+    }
+}
+
+impl TryFrom<ClusterInfo> for Hosts {
+    type Error = OpenError;
+
+    fn try_from(info: ClusterInfo) -> Result<Self, OpenError> {
+        let ClusterInfo { cluster, leader, epoch, hosts, table, work, .. } = info;
         // A host that has just joined does not know the table yet.
         let table = if table.is_empty() { Ok(VolumeTable::default()) } else { VolumeTable::decode(&table) };
         let table = table.map_err(|_| Error::UnexpectedReply { request: "Cluster" })?;
@@ -81,12 +101,47 @@ impl Hosts {
                 backups: count(|volume| volume.backup),
                 address: host.address,
                 up: host.up,
+                leaving: host.leaving,
                 votes: host.voter,
                 memory: host.memory_bytes,
             }
         };
         let hosts = hosts.into_iter().map(status).collect();
-        Ok(Self { cluster, leader, epoch, hosts, volumes })
+        Ok(Self { cluster, leader, epoch, hosts, volumes, copies: work })
+    }
+}
+
+impl Hosts {
+    /// How many volumes get a copy again that they lost.
+    pub fn volumes_in_the_making(&self) -> usize {
+        self.copies.makings.iter().filter(|making| making.replaces.is_none()).count()
+    }
+
+    /// How many volumes have a copy that moves to another host, or a primary and a backup that change places.
+    pub fn volumes_moving(&self) -> usize {
+        self.copies.makings.len() - self.volumes_in_the_making() + usize::from(self.copies.swaps)
+    }
+
+    /// Bytes of the copies being made that were compared or sent, and all of them, as far as their hosts have
+    /// said.
+    pub fn copied_bytes(&self) -> (u64, u64) {
+        let sum = |(done, total), making: &CopyMaking| {
+            let all = making.progress.total;
+            (done + if making.copied { all } else { making.progress.done }, total + all)
+        };
+        self.copies.makings.iter().fold((0, 0), sum)
+    }
+
+    /// How long the copies that are being made will take at the present speed. `None` if that is not known.
+    pub fn copies_take(&self) -> Option<Duration> {
+        let left = |making: &CopyMaking| {
+            let progress = making.progress;
+            let known = progress.done > 0 && progress.total > 0 && !making.copied;
+            let rest = u128::from(progress.total.saturating_sub(progress.done));
+            known.then(|| rest * u128::from(progress.millis) / u128::from(progress.done))
+        };
+        let longest = self.copies.makings.iter().filter_map(left).max()?;
+        Some(Duration::from_millis(u64::try_from(longest).unwrap_or(u64::MAX)))
     }
 
     /// How many volumes have a copy, but only one.

@@ -57,6 +57,8 @@ impl Identity {
             }
             None => block_on(&endpoint, ComputeServer::open(&endpoint, compute_options))?,
         };
+        fabric.incarnation().into_iter().for_each(|incarnation| compute.note_incarnation(incarnation));
+        fabric.end_with_epoch(&compute);
         let worker = Worker::new(endpoint, Arc::clone(&compute));
         let generation = former.map_or(0, |former| former.generation + 1);
         let (spare, recoverer) = (Mutex::default(), Mutex::default());

@@ -137,6 +137,7 @@ mod handle;
 mod hosts;
 mod identity;
 mod keeper;
+mod local_hosts;
 mod many;
 mod members;
 mod mend;
@@ -171,6 +172,7 @@ pub use event::Event;
 pub use exchange::Exchange;
 pub use handle::{Handle, HandleOperation, HandleOptions, RawHandle};
 pub use hosts::{HostStatus, Hosts, VolumeStatus};
+pub use local_hosts::LocalHosts;
 pub use members::Member;
 pub use operations::Started;
 #[doc(hidden)]
@@ -189,7 +191,9 @@ pub use sherman_core::{
     Broken, Cause, Check, Error, Format, Level, Participation, Recovery, Techniques, Walk,
 };
 pub use sherman_embedded::{Atomicity, EmbeddedError};
+pub use sherman_fabric::control::Spreading;
 pub use sherman_fabric::control::{ComputeId, Standing, TreeInfo, TreeSpec};
+pub use sherman_fabric::group::{CopyMaking, CopyProgress, CopyWork};
 pub use sherman_fabric::stats::{HotWord, RefusedCount, ServerStats};
 pub use sherman_fabric::{GlobalAddress, Refusal, Space, Verdict};
 pub use sherman_fabric::{TreeTypes, TypeName};

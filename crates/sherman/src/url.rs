@@ -114,6 +114,15 @@ fn set_embedded(builder: EmbeddedBuilder, name: &str, value: &str) -> Result<Emb
             let servers = value.parse();
             builder.servers(servers.map_err(|_| format!("servers={value:?} is not a number up to 65535"))?)
         }
+        "replicas" => {
+            let replicas = value.parse();
+            builder.replicas(replicas.map_err(|_| format!("replicas={value:?} is neither 1 nor 2"))?)
+        }
+        "volumes" => {
+            let volumes = value.parse();
+            builder.volumes(volumes.map_err(|_| format!("volumes={value:?} is not a number up to 65535"))?)
+        }
+        "volume-memory" => builder.volume_memory(bytes()?),
         "memory" => builder.memory(bytes()?),
         "on-chip" => builder.on_chip(bytes()?),
         "chunk" => builder.chunk(bytes()?),
@@ -142,7 +151,7 @@ fn set_embedded(builder: EmbeddedBuilder, name: &str, value: &str) -> Result<Emb
         _ => {
             return Err(format!(
                 "parameter {name:?} is not known; there are servers, memory, on-chip, chunk, lease, \
-                 lane-bits, locks, release, atomicity"
+                 lane-bits, locks, release, atomicity, replicas, volumes, volume-memory"
             ));
         }
     })
@@ -187,6 +196,23 @@ mod tests {
         let brief = embedded("embedded:?lease=200ms");
         assert_eq!(brief.format.lease_nanos, 200_000_000);
         assert_eq!(embedded("embedded:").servers, 1);
+        assert_eq!(embedded("embedded:?replicas=1&servers=3").servers, 3);
+    }
+
+    #[test]
+    fn the_copies_of_volumes_fill_the_memory_of_the_servers_unless_the_url_says_otherwise() {
+        let replicated = |url| match parse(url) {
+            Ok(Place::Replicated(options)) => options,
+            other => panic!("{other:?}"),
+        };
+        let options = replicated("embedded:?servers=3&replicas=2&memory=64MiB");
+        let settings = options.settings;
+        assert_eq!((settings.hosts, settings.replicas, settings.volumes), (3, 2, 3));
+        assert_eq!((settings.volume_bytes, options.host_bytes), (32 << 20, 64 << 20));
+        let small = "embedded:?servers=3&replicas=2&volumes=6&volume-memory=8MiB&lease=200ms";
+        let settings = replicated(small).settings;
+        assert_eq!((settings.volumes, settings.volume_bytes), (6, 8 << 20));
+        assert_eq!(settings.format.lease_nanos, 200_000_000);
     }
 
     #[cfg(target_os = "linux")]
@@ -235,6 +261,11 @@ mod tests {
             ("embedded:?lease=0s", "200ms or 3s"),
             ("embedded:?lease=99ms", "100ms to 1h"),
             ("embedded:?lease=2h", "100ms to 1h"),
+            ("embedded:?replicas=2", "2 to 256 servers"),
+            ("embedded:?servers=3&replicas=3", "1 or 2"),
+            ("embedded:?servers=3&replicas=two", "1 nor 2"),
+            ("embedded:?servers=3&volumes=3", "replicas=2"),
+            ("embedded:?servers=3&replicas=2&volumes=0", "at least one"),
             ("tcp:a:7000", "//"),
             ("tcp://", "not a server"),
             ("tcp://a:7000,", "not a server"),

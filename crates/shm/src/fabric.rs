@@ -6,9 +6,7 @@ use crate::hold::LineHolder;
 use crate::segment::Segment;
 use crate::watch::Watch;
 use crate::words::{Ask, Reply};
-use sherman_control::Attachment;
-use sherman_control::ControlFabric;
-use sherman_control::JoinOptions;
+use sherman_control::{Address, Attachment, ControlFabric, CopyPlan, JoinOptions, NoLists};
 use sherman_embedded::shared::Shared;
 use sherman_fabric::control::Span;
 use sherman_fabric::{Caps, ComputeId, Fabric, FabricError};
@@ -35,7 +33,7 @@ pub struct ShmFabric {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Indexed by server; `None` for a server that is declared lost.
+    /// Indexed by server; `None` for a server that is declared lost, and for a copy that no volume names.
     pub(crate) maps: Vec<Option<Map>>,
     /// Declared before the control plane: links must say goodbye first.
     spares: Mutex<Vec<Vec<MappedServer>>>,
@@ -83,7 +81,28 @@ impl ShmFabric {
     ///
     /// The compute server must renew its lease. It leaves the cluster when its last handle is dropped.
     pub fn join(options: &JoinOptions) -> Result<Self, JoinShmError> {
-        let control = ControlFabric::join(options)?;
+        Self::over(ControlFabric::join(options)?)
+    }
+
+    /// Whether the servers are hosts of a replicated cluster, as [`ControlFabric::is_group`].
+    ///
+    /// # Errors
+    /// If none answers, the error of the first one.
+    pub fn is_group(options: &JoinOptions) -> Result<bool, JoinShmError> {
+        Ok(ControlFabric::<NoLists>::is_group(options)?)
+    }
+
+    /// Joins a cluster of hosts on this machine as a new compute server, as [`ControlFabric::join_group`].
+    /// The servers of this fabric are the copies that the table names, each under its number.
+    pub fn join_group(
+        options: &JoinOptions,
+        decode: fn(&[u8]) -> Option<CopyPlan>,
+    ) -> Result<Self, JoinShmError> {
+        Self::over(ControlFabric::join_group(options, decode)?)
+    }
+
+    /// Maps the memory of every server.
+    fn over(control: ControlFabric) -> Result<Self, JoinShmError> {
         let (mut maps, mut anchors) = (Vec::new(), Vec::new());
         for server in 0..control.servers() {
             if control.is_lost(server) {
@@ -104,6 +123,11 @@ impl ShmFabric {
     /// The compute server's identity.
     pub fn client(&self) -> ComputeId {
         self.inner.control.client()
+    }
+
+    /// How often its id was issued.
+    pub fn incarnation(&self) -> u32 {
+        self.inner.control.incarnation()
     }
 
     /// How many memory servers there are.
@@ -131,6 +155,21 @@ impl ShmFabric {
                 .collect::<Result<_, _>>()?,
         };
         Ok(ShmEndpoint::new(Arc::clone(&self.inner), control, mapped))
+    }
+
+    /// The bytes of the table of volumes, as [`ControlFabric::table`].
+    pub fn table(&self) -> Option<&[u8]> {
+        self.inner.control.table()
+    }
+
+    /// The hosts that the next identity should ask, as [`ControlFabric::seeds`].
+    pub fn seeds(&self) -> Vec<Address> {
+        self.inner.control.seeds()
+    }
+
+    /// Records that the cluster has a newer table without this copy, as [`ControlFabric::drop_copy`].
+    pub fn drop_copy(&self, copy: u16) {
+        self.inner.control.drop_copy(copy);
     }
 
     /// The id of the cluster, as [`ControlFabric::cluster_id`].

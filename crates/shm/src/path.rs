@@ -25,8 +25,9 @@ use sherman_control::path::DataPath;
 use sherman_control::path::{Attached, Attaching, Link, Stopping};
 use sherman_control::wire::{MAX_TRANSFER, MAX_VERBS};
 use sherman_embedded::host::{Asker, Host, Session};
+use sherman_embedded::memory::Region;
 use sherman_fabric::{Caps, ComputeId, FabricError, FenceMode, Memory, Request, Space};
-use sherman_layout::FormatOptions;
+use sherman_layout::{FormatError, FormatOptions};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -90,6 +91,23 @@ impl ShmPath {
         options: &ShmOptions,
         format: &FormatOptions,
     ) -> Result<(Arc<Host>, Arc<Self>), ServeShmError> {
+        Self::make(options, format, |region| Host::format(region, format))
+    }
+
+    /// As [`format`](Self::format), for a copy of a volume of `cluster` ([`Host::format_volume`]).
+    pub fn format_volume(
+        options: &ShmOptions,
+        format: &FormatOptions,
+        cluster: u64,
+    ) -> Result<(Arc<Host>, Arc<Self>), ServeShmError> {
+        Self::make(options, format, |region| Host::format_volume(region, format, cluster))
+    }
+
+    fn make(
+        options: &ShmOptions,
+        format: &FormatOptions,
+        formatted: impl FnOnce(Region) -> Result<Host, FormatError>,
+    ) -> Result<(Arc<Host>, Arc<Self>), ServeShmError> {
         let geometry = Geometry {
             host_bytes: options.memory_bytes / 64 * 64,
             on_chip_bytes: options.on_chip_bytes / 8 * 8,
@@ -101,7 +119,7 @@ impl ShmPath {
         let impossible = || ServeShmError::Memory(io::ErrorKind::InvalidInput.into());
         let own = Own::new(&segment, options.patience).ok_or_else(impossible)?;
         let region = segment.parts().and_then(|parts| parts.serve(Box::new(own))).ok_or_else(impossible)?;
-        let host = Arc::new(Host::format(region, format).map_err(ServeShmError::Format)?);
+        let host = Arc::new(formatted(region).map_err(ServeShmError::Format)?);
         let table = Mutex::new(Table::new(&segment).ok_or_else(impossible)?);
         let notifier = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let notifier = notifier.map_err(|error| ServeShmError::Thread(error.into()))?;

@@ -42,6 +42,14 @@ pub enum Breach {
     DroppedCopyReused,
     /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
     MakingNotMirrored,
+    /// J4: as [`TrustsFirstCopy`](Self::TrustsFirstCopy), for copies that move alone.
+    MoveTrustsFirstCopy,
+    /// J7: a copy that moves gets the lanes of the primary, and keeps them when it is promoted.
+    MovedLanesKept,
+    /// J7: a host drops a copy that has moved before a table names the new one.
+    SourceDroppedEarly,
+    /// J8: primary and backup change places while recoverers still write.
+    SwappedAtOnce,
     /// I4: a host that was declared lost comes back with its copies, and they count as complete.
     LostHostTrusted,
     /// I4: a host that comes back has lost its lanes, and its volumes stay open.
@@ -65,6 +73,10 @@ impl Breach {
         Self::OpenedUnsettled,
         Self::DroppedCopyReused,
         Self::MakingNotMirrored,
+        Self::MoveTrustsFirstCopy,
+        Self::MovedLanesKept,
+        Self::SourceDroppedEarly,
+        Self::SwappedAtOnce,
         Self::LostHostTrusted,
         Self::LanesLostOnReturn,
         Self::OpenedByReturn,

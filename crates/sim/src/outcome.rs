@@ -90,6 +90,15 @@ pub enum Fault {
     HostJoins,
     /// The leader gives up the pause in which copies are made (J6), if there is one.
     AbortMaking,
+    /// An operator lets a host leave, or stay after all (J10). Refused if the others cannot take its copies.
+    Drain {
+        /// Its number.
+        host: u16,
+        /// Whether it stays.
+        cancel: bool,
+    },
+    /// An operator has copies spread evenly (J9).
+    Spread,
 }
 
 impl fmt::Display for Fault {
@@ -119,6 +128,9 @@ impl fmt::Display for Fault {
             Self::HostReturns { host } => write!(f, "host {host} comes back with its memory"),
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
+            Self::Drain { host, cancel: false } => write!(f, "host {host} shall leave"),
+            Self::Drain { host, cancel: true } => write!(f, "host {host} shall stay after all"),
+            Self::Spread => write!(f, "copies shall be spread evenly"),
         }
     }
 }

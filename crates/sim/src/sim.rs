@@ -11,7 +11,6 @@ use crate::world::volumes::{CLUSTER, Volumes};
 use crate::world::{Next, World};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions};
-use sherman_memory_server::cluster::Phase;
 use sherman_memory_server::{ClusterSettings, ClusterState, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::borrow::Cow;
@@ -292,6 +291,13 @@ impl Sim {
         self.world.borrow().volumes.returns
     }
 
+    /// How many copies were to move in this schedule, how many volumes had primary and backup exchanged, and how
+    /// many hosts have left.
+    pub fn moved_and_left(&self) -> (u32, u32, u32) {
+        let copier = &self.world.borrow().volumes.copier;
+        (copier.moved, copier.swapped, copier.left)
+    }
+
     /// The hosts that died and were not declared lost.
     pub fn dead_hosts(&self) -> Vec<u16> {
         self.world.borrow().volumes.dead_hosts()
@@ -306,12 +312,7 @@ impl Sim {
     /// Whether volumes are closed so that copies can be made, or will be as soon as nobody needs recovery.
     pub fn awaits_copies(&self) -> bool {
         let world = self.world.borrow();
-        let waits = |state: &ClusterState| {
-            let all =
-                !state.makings().is_empty() && state.makings().iter().all(|it| it.phase >= Phase::Copied);
-            all || state.is_closed_for_makings()
-        };
-        world.volumes.cluster().is_some_and(waits)
+        world.volumes.cluster().is_some_and(ClusterState::awaits_pause)
     }
 
     /// Whether the copy was made again.

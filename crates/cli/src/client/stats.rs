@@ -75,10 +75,18 @@ fn hosts_json(hosts: &Hosts) -> Value {
         "volumes_with_one_copy": hosts.volumes_with_one_copy(),
         "volumes_closed": hosts.volumes_closed(),
         "volumes_lost": hosts.volumes_lost(),
+        "volumes_in_the_making": hosts.volumes_in_the_making(),
+        "volumes_moving": hosts.volumes_moving(),
+        "copies_bytes": hosts.copied_bytes().1,
+        "copies_bytes_done": hosts.copied_bytes().0,
+        "copies_seconds_left": hosts.copies_take().map(|time| time.as_secs_f64()),
+        "copies_spreading": hosts.copies.spreading,
+        "copies_always_spread": hosts.copies.always,
         "hosts": hosts.hosts.iter().map(|host| json!({
             "id": host.id,
             "address": host.address,
             "up": host.up,
+            "state": host.state(),
             "votes": host.votes,
             "memory": host.memory,
             "primaries": host.primaries,
@@ -102,8 +110,7 @@ impl fmt::Display for Group<'_> {
             "host", "address", "state", "votes", "memory", "primaries", "backups"
         )?;
         for host in &hosts.hosts {
-            let (state, votes) =
-                (if host.up { "present" } else { "lost" }, if host.votes { "yes" } else { "no" });
+            let (state, votes) = (host.state(), if host.votes { "yes" } else { "no" });
             writeln!(
                 f,
                 "{:>6}  {:<width$}  {state:<7}{votes:>6}{:>14}{:>11}{:>9}",
@@ -116,12 +123,34 @@ impl fmt::Display for Group<'_> {
         }
         writeln!(
             f,
-            "{} volumes: {} with one copy, {} closed, {} lost\n",
+            "{} volumes: {} with one copy, {} closed, {} lost",
             hosts.volumes.len(),
             hosts.volumes_with_one_copy(),
             hosts.volumes_closed(),
             hosts.volumes_lost()
-        )
+        )?;
+        let lost: Vec<String> = (0..)
+            .zip(&hosts.volumes)
+            .filter(|(_, volume)| volume.primary.is_none())
+            .map(|(number, _): (usize, _)| number.to_string())
+            .collect();
+        if !lost.is_empty() {
+            writeln!(f, "lost all copies: volume {}", lost.join(", "))?;
+        }
+        let (made, moving) = (hosts.volumes_in_the_making(), hosts.volumes_moving());
+        if made + moving > 0 {
+            let (done, total) = hosts.copied_bytes();
+            let time =
+                hosts.copies_take().map(|time| format!(", about {:.0} s left", time.as_secs_f64().ceil()));
+            writeln!(
+                f,
+                "copies: {made} are made again, {moving} move; {} of {} copied{}",
+                bytes(done),
+                bytes(total),
+                time.unwrap_or_default()
+            )?;
+        }
+        writeln!(f)
     }
 }
 

@@ -20,12 +20,14 @@ stdout.
 
 Exit code: that of COMMAND, if there is one, or 128 plus the number of the signal that ended it.
 Otherwise 0 after a signal or --for, 2 for invalid usage, and 3 if the operation failed, for example
-because a server ended by itself.
+because a server ended by itself. With --replicas 2 that is no failure as long as others run: it is
+reported on stderr, and the cluster goes on.
 
 Examples:
   sherman cluster up --servers 3
   sherman cluster up --servers 2 --tcp --memory 256MiB --for 10s --url-file url
   sherman cluster up --servers 2 --shm
+  sherman cluster up --servers 3 --replicas 2
   sherman cluster up -- sh -c 'sherman put 7 700 --create --tree orders && sherman get 7'";
 
 /// The options of `sherman cluster`.
@@ -63,6 +65,10 @@ pub struct UpArgs {
     /// Share the servers' memory with compute servers on this host
     #[arg(long, conflicts_with = "tcp")]
     pub shm: bool,
+
+    /// Keep all data this many times, 1 or 2: with 2, no data is lost when a server dies
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub replicas: u8,
 
     /// Give each server this much memory
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]

@@ -7,6 +7,7 @@
 use crate::failure::Failure;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -49,21 +50,46 @@ impl Fleet {
     /// all of them.
     pub fn start(
         servers: u16,
-        mut command: impl FnMut(u16) -> Result<Command, Failure>,
+        command: impl FnMut(u16) -> Result<Command, Failure>,
     ) -> Result<Self, Failure> {
         let mut fleet = Self::default();
-        let mut lines = Vec::new();
-        for id in 0..servers {
+        fleet.add(0..servers, command)?;
+        Ok(fleet)
+    }
+
+    /// As [`start`](Self::start). All servers but the first one get the address of the first one.
+    pub fn start_after_first(
+        servers: u16,
+        mut command: impl FnMut(u16, Option<&str>) -> Result<Command, Failure>,
+    ) -> Result<Self, Failure> {
+        let mut fleet = Self::start(1, |id| command(id, None))?;
+        let first = fleet.addresses().concat();
+        fleet.add(1..servers, |id| command(id, Some(&first)))?;
+        Ok(fleet)
+    }
+
+    fn add(
+        &mut self,
+        ids: Range<u16>,
+        mut command: impl FnMut(u16) -> Result<Command, Failure>,
+    ) -> Result<(), Failure> {
+        let (before, mut lines) = (self.members.len(), Vec::new());
+        for id in ids {
             let (member, said) = begin(id, command(id)?)?;
-            fleet.members.push(member);
+            self.members.push(member);
             lines.push(said);
         }
         let deadline = Instant::now() + START;
-        for (member, said) in fleet.members.iter_mut().zip(lines) {
+        for (member, said) in self.members.iter_mut().skip(before).zip(lines) {
             let left = deadline.saturating_duration_since(Instant::now());
             member.address = address(member.id, &said.recv_timeout(left).unwrap_or_default())?;
         }
-        Ok(fleet)
+        Ok(())
+    }
+
+    /// Whether any server still runs, as far as [`lost`](Self::lost) has returned those that do not.
+    pub fn any_runs(&self) -> bool {
+        self.members.iter().any(|member| !member.told)
     }
 
     /// Returns the addresses of the servers, in order of their ids.

@@ -39,12 +39,23 @@ fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
     let secret = args.secret_file.as_deref().map(absolute).transpose()?;
     // Values drop in reverse order: the file with the URL, then the servers, then their directory.
     let mut place = ClusterFolder::new(args.dir.as_deref())?;
-    let mut fleet = Fleet::start(args.servers, |id| serve(args, id, &mut place, secret.as_deref()))?;
-    let url = url(&fleet.addresses(), secret.as_deref());
+    let secret = secret.as_deref();
+    let mut fleet = match args.replicas {
+        1 => Fleet::start(args.servers, |id| serve(args, id, &mut place, secret, plain_place(args, id)))?,
+        replicas => {
+            if args.servers < replicas.into() {
+                return Err(Failure::option("servers", "there must be as many as --replicas, at least"));
+            }
+            Fleet::start_after_first(args.servers, |id, first| {
+                serve(args, id, &mut place, secret, host_place(args, first))
+            })?
+        }
+    };
+    let url = url(&fleet.addresses(), secret);
     let _file = args.url_file.as_deref().map(|path| UrlFile::write(path, &url)).transpose()?;
     if args.command.is_empty() {
         announce(args, &fleet, &url)?;
-        return wait(&mut fleet, args.length.map(|length| length.0), &told).map(|()| ExitCode::SUCCESS);
+        return wait(args, &mut fleet, &told).map(|()| ExitCode::SUCCESS);
     }
     run_command(args, &url, &mut fleet, &told).map(exit_code)
 }
@@ -55,6 +66,7 @@ fn serve(
     id: u16,
     place: &mut ClusterFolder,
     secret: Option<&Path>,
+    in_cluster: Vec<String>,
 ) -> Result<Command, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::Runtime(format!("cannot find the path of this program: {error}")))?;
@@ -64,23 +76,36 @@ fn serve(
         let path = place.file(&format!("server-{id}.sock"))?;
         format!("{}:{}", if args.shm { "shm" } else { "unix" }, path.display())
     };
-    let UpArgs { servers, memory, lease, .. } = args;
     let mut command = Command::new(own);
     command.args(["serve", "--json", "--until-stdin-closes", "--log", "warn", "--listen", &listen]);
-    command.args([
-        "--id",
-        &id.to_string(),
-        "--servers",
-        &servers.to_string(),
-        "--memory",
-        &memory.0.to_string(),
-    ]);
-    command.args(["--lease", &format!("{}us", lease.0.as_micros())]);
-    command.args(["--cluster-name", &format!("up-{}", std::process::id())]);
+    command.args(["--memory", &args.memory.0.to_string()]).args(in_cluster);
     if let Some(secret) = secret {
         command.arg("--secret-file").arg(secret);
     }
     Ok(command)
+}
+
+/// The options that say what a server is in a cluster that keeps everything once.
+fn plain_place(args: &UpArgs, id: u16) -> Vec<String> {
+    let (id, servers) = (id.to_string(), args.servers.to_string());
+    let place = ["--id", &id, "--servers", &servers].map(str::to_owned);
+    place.into_iter().chain(of_cluster(args)).collect()
+}
+
+/// The same for a host: the first one makes the cluster, and the others join it there.
+fn host_place(args: &UpArgs, first: Option<&str>) -> Vec<String> {
+    if let Some(first) = first {
+        return ["--join", first].map(str::to_owned).to_vec();
+    }
+    let (replicas, hosts) = (args.replicas.to_string(), args.servers.to_string());
+    let place = ["--new-cluster", "--replicas", &replicas, "--hosts", &hosts].map(str::to_owned);
+    place.into_iter().chain(of_cluster(args)).collect()
+}
+
+/// What is fixed when a cluster is made.
+fn of_cluster(args: &UpArgs) -> [String; 4] {
+    let (lease, name) = (args.lease.0.as_micros(), std::process::id());
+    ["--lease".to_owned(), format!("{lease}us"), "--cluster-name".to_owned(), format!("up-{name}")]
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
@@ -113,12 +138,16 @@ fn lost((id, status): (u16, ExitStatus)) -> String {
     format!("memory server {id} ended by itself: {status}")
 }
 
-/// Waits for a signal, or at most for `length`. A server that ends by itself is a failure.
-fn wait(fleet: &mut Fleet, length: Option<Duration>, told: &AtomicBool) -> Result<(), Failure> {
-    let deadline = length.map(|length| Instant::now() + length);
+/// Waits for a signal, or at most for the time of `--for`. A server that ends by itself is a failure, unless
+/// others have its data.
+fn wait(args: &UpArgs, fleet: &mut Fleet, told: &AtomicBool) -> Result<(), Failure> {
+    let deadline = args.length.map(|length| Instant::now() + length.0);
     while !told.load(Ordering::Relaxed) && deadline.is_none_or(|deadline| Instant::now() < deadline) {
         if let Some(server) = fleet.lost() {
-            return Err(Failure::Runtime(lost(server)));
+            if args.replicas == 1 || !fleet.any_runs() {
+                return Err(Failure::Runtime(lost(server)));
+            }
+            eprintln!("warning: {}", lost(server));
         }
         sleep(STEP);
     }

@@ -22,7 +22,8 @@ The server refuses a secret file that others can read (chmod 600).
 Replicated cluster: the first host makes it with --new-cluster, every other one joins it with --join and
 the address of any host that runs. With two or more --hosts, volumes have two copies, so the cluster
 survives the loss of a host. Hosts have no --id. If the cluster has declared a host lost, its process ends
-with exit code 3. With --file it starts again as a new host, with empty memory.
+with exit code 3. With --file it starts again as a new host, with empty memory. A host may listen on
+shm:/path, too, as its first address: then clients of its machine map its copies.
 
 Shared memory: with --listen shm:/path, compute servers of this host that open the cluster as
 shm:/path map the memory. They read and change it with no process in between. Other clients can
@@ -60,6 +61,7 @@ Examples:
   sherman serve --listen verbs://10.0.0.1:7000 --secret-file secret --memory 8GiB
   sherman serve --new-cluster --hosts 3 --listen tcp://10.0.0.1:7000 --secret-file secret --memory 8GiB
   sherman serve --join tcp://10.0.0.1:7000 --listen tcp://10.0.0.2:7000 --secret-file secret --memory 8GiB
+  sherman serve --new-cluster --hosts 2 --listen shm:/run/sherman-0.sock --memory 8GiB
   sherman serve --config /etc/sherman/server.toml";
 
 /// The options of `sherman serve`.

@@ -167,7 +167,8 @@ pub struct ServeSettings {
     #[arg(long, value_name = "N")]
     pub hosts: Option<u16>,
 
-    /// Divide the memory of the cluster into this many volumes; with --new-cluster [default: --hosts]
+    /// Divide the memory of the cluster into this many volumes; with --new-cluster [default: 12, or the next
+    /// multiple of --hosts; fewer if the memory is small]
     #[arg(long, value_name = "N")]
     pub volumes: Option<u16>,
 

@@ -4,23 +4,34 @@ use super::watch;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::serve::config::{Bytes, ServeSettings, Time};
+use crate::serve::group_text::group_text;
 use crate::serve::host_file;
 use crate::serve::log::LogLevel;
 use crate::serve::options::{Listen, ServeOptions, check_lease};
 use crate::serve::start::address;
+use crate::serve::verbs::Nic;
 use serde_json::json;
+use sherman::Hosts;
 use sherman_control::Address;
 use sherman_control::auth::Secret;
 use sherman_host::{ClusterSettings, Ended, HostCluster, HostError, HostOptions, RunningHost, parse_address};
+use sherman_host::{CopyMaker, PrivateMemory, ServedMemory};
 use sherman_layout::FormatOptions;
 use sherman_metrics::{MetricsListener, server_text};
+use sherman_shm::{ShmOptions, ShmPath};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 /// The shortest silence after which a host is declared lost.
 const SHORTEST_DETECT: Duration = Duration::from_millis(50);
+/// How many volumes a cluster has by default. One, two, three, four or six hosts share them evenly. More would
+/// cost clients more: see `docs/DEVIATIONS.md`.
+const USUAL_VOLUMES: u16 = 12;
+/// By default a volume has room for so many chunks.
+const LEAST_CHUNKS: u64 = 8;
 /// Memory is divided into parts of whole pages.
 const PAGE: u64 = 4096;
 
@@ -62,7 +73,53 @@ pub struct HostServeOptions {
     pub log: LogLevel,
 }
 
+/// Copies that clients reach through a NIC.
+#[derive(Debug)]
+struct NicCopies(Nic);
+
+impl CopyMaker for NicCopies {
+    fn make(&self, settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<ServedMemory, String> {
+        let ServedMemory { host, .. } = PrivateMemory.make(settings, cluster, volume)?;
+        let path = self.0.serve(Arc::clone(&host)).map_err(|error| error.to_string())?;
+        Ok(ServedMemory { host, path: Some(path) })
+    }
+}
+
+/// Copies whose memory clients on this machine map.
+#[derive(Debug)]
+struct SharedCopies {
+    /// How long a client may be stopped in the middle of a change before fences of it are refused. Another
+    /// host waits for such a fence, but not for as long as a host may be silent.
+    patience: Duration,
+}
+
+impl CopyMaker for SharedCopies {
+    fn make(&self, settings: &ClusterSettings, cluster: u64, volume: u16) -> Result<ServedMemory, String> {
+        let (memory_bytes, on_chip_bytes) = (settings.volume_bytes, settings.on_chip_bytes);
+        let patience = self.patience;
+        let options = ShmOptions { memory_bytes, on_chip_bytes, patience, ..ShmOptions::default() };
+        let format = settings.volume_format(cluster, volume);
+        let made = ShmPath::format_volume(&options, &format, cluster);
+        let (host, path) = made.map_err(|error| error.to_string())?;
+        Ok(ServedMemory { host, path: Some(path) })
+    }
+}
+
 impl HostServeOptions {
+    /// The NIC through which clients reach the memory.
+    fn nic(&self) -> Result<Option<Nic>, Failure> {
+        let mut listen = self.listen.iter();
+        listen
+            .find_map(|listen| if let Listen::Verbs(verbs) = listen { Some(verbs) } else { None })
+            .map(Nic::open)
+            .transpose()
+    }
+
+    /// Whether clients map the memory.
+    fn shares_memory(&self) -> bool {
+        self.listen.iter().any(|listen| matches!(listen, Listen::Shm(_)))
+    }
+
     /// Checks the settings. Returns the options of a host, or `None` if they are those of a plain server.
     pub fn new(settings: &ServeSettings) -> Result<Option<Self>, Failure> {
         let kept = host_file::find(settings)?;
@@ -161,14 +218,18 @@ fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
         ("tear-reads", settings.tear_reads),
     ];
     refuse(&given, "a host of a replicated cluster does not have it: the cluster numbers its hosts itself")?;
-    let socket = |listen: &&Listen| matches!(listen, Listen::Tcp { .. } | Listen::Unix(_));
-    match settings.listen.iter().find(|listen| !socket(listen)) {
-        Some(other) => {
-            let reason = format!("{other}: a host of a replicated cluster listens on tcp:// and unix: alone");
-            Err(Failure::option("listen", reason))
-        }
-        None => Ok(()),
+    let shares = |listen: &Listen| matches!(listen, Listen::Shm(_));
+    let first = settings.listen.first().is_some_and(shares);
+    if settings.listen.iter().any(shares) && !first && settings.advertise.is_none() {
+        let reason = "give the address shm: first: it is the one at which clients look for shared memory";
+        return Err(Failure::option("listen", reason));
     }
+    let verbs = |listen: &Listen| matches!(listen, Listen::Verbs(_));
+    if settings.file.is_some() && settings.listen.iter().any(|listen| shares(listen) || verbs(listen)) {
+        let reason = "memory that clients map or reach through a NIC cannot lie in a file";
+        return Err(Failure::option("file", reason));
+    }
+    Ok(())
 }
 
 /// Refuses options that are fixed when a cluster is made.
@@ -202,19 +263,17 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
         let most = sherman_host::MOST_HOSTS;
         return Err(Failure::option("hosts", format!("write a number from 1 to {most}")));
     }
-    let volumes = settings.volumes.unwrap_or(hosts);
-    if volumes == 0 {
+    if settings.volumes == Some(0) {
         return Err(Failure::option("volumes", "there must be at least one"));
     }
     let FormatOptions { memory_id, server, servers, .. } = FormatOptions::default();
     let format = FormatOptions { memory_id, server, servers, ..plain.format() };
+    let on_chip_bytes = plain.on_chip;
     let mut cluster =
-        ClusterSettings { replicas, volumes, hosts, volume_bytes: 0, on_chip_bytes: plain.on_chip, format };
+        ClusterSettings { replicas, volumes: hosts, hosts, volume_bytes: 0, on_chip_bytes, format };
+    cluster.volumes = settings.volumes.unwrap_or_else(|| usual_volumes(cluster, settings, plain.memory));
     let copies = u64::from(cluster.copies_per_host()).max(1);
-    cluster.volume_bytes = match settings.volume_memory {
-        Some(Bytes(bytes)) => bytes,
-        None => plain.memory / copies / PAGE * PAGE,
-    };
+    cluster.volume_bytes = memory_of_volume(&cluster, settings, plain.memory);
     let Bytes(needed) = Bytes(cluster.bytes_per_host());
     if needed > plain.memory {
         let reason = format!(
@@ -229,13 +288,33 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
     planned.map(|_| cluster).map_err(|error| Failure::option(option, format!("a volume: {error}")))
 }
 
+/// The memory of each volume, if a host has this memory.
+fn memory_of_volume(cluster: &ClusterSettings, settings: &ServeSettings, memory: u64) -> u64 {
+    let copies = u64::from(cluster.copies_per_host()).max(1);
+    settings.volume_memory.map_or(memory / copies / PAGE * PAGE, |Bytes(bytes)| bytes)
+}
+
+/// How many volumes a cluster has by default: [`USUAL_VOLUMES`] or the next multiple of the hosts, but no more
+/// than have room for some chunks each.
+fn usual_volumes(cluster: ClusterSettings, settings: &ServeSettings, memory: u64) -> u16 {
+    let hosts = cluster.hosts;
+    let fits = |each: &u16| {
+        let cluster = ClusterSettings { volumes: each * hosts, ..cluster };
+        let bytes = memory_of_volume(&cluster, settings, memory);
+        bytes >= LEAST_CHUNKS * cluster.format.chunk_bytes
+            && bytes.saturating_mul(u64::from(cluster.copies_per_host())) <= memory
+    };
+    let most = USUAL_VOLUMES.div_ceil(hosts);
+    (1..=most).rev().find(fits).unwrap_or(1) * hosts
+}
+
 /// The hosts that a URL names.
 fn seeds(url: &str) -> Result<Vec<Address>, String> {
     let bad = || "write the addresses of hosts, as in tcp://a:7000,b:7000 or unix:/path".to_owned();
-    let (scheme, list) = match url.strip_prefix("tcp://") {
-        Some(list) => ("tcp://", list),
-        None => ("unix:", url.strip_prefix("unix:").ok_or_else(bad)?),
-    };
+    // Hosts reach each other through the sockets, also where their clients map the memory.
+    let schemes = [("tcp://", "tcp://"), ("unix:", "unix:"), ("shm:", "unix:"), ("verbs://", "tcp://")];
+    let known = schemes.into_iter().find_map(|(given, scheme)| Some((scheme, url.strip_prefix(given)?)));
+    let (scheme, list) = known.ok_or_else(bad)?;
     if list.contains('?') {
         return Err("write parameters as options, as in --secret-file".to_owned());
     }
@@ -269,7 +348,7 @@ pub fn serve(
         host.stop();
         drop(metrics);
         match host.join() {
-            Ok(Ended::Stopped) => return Ok(()),
+            Ok(Ended::Stopped | Ended::Left { .. }) => return Ok(()),
             Ok(why @ Ended::Lost { .. }) if options.file.is_some() => {
                 tracing::warn!("{why}. Starting again, without the copies that it had");
             }
@@ -280,8 +359,13 @@ pub fn serve(
 }
 
 fn serve_metrics(options: &HostServeOptions, host: &RunningHost) -> Result<Option<MetricsListener>, Failure> {
-    let handle = host.handle();
-    let listen = |address| MetricsListener::start(address, move || server_text(&handle.stats()));
+    let (stats, number) = (host.handle(), host.number());
+    let all = move || {
+        let hosts = stats.info().and_then(|info| Hosts::try_from(info).ok());
+        let of_group = hosts.map(|hosts| group_text(&hosts, number));
+        server_text(&stats.stats()) + &of_group.unwrap_or_default()
+    };
+    let listen = |address| MetricsListener::start(address, all);
     let metrics = options.metrics.map(listen).transpose();
     metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))
 }
@@ -289,8 +373,15 @@ fn serve_metrics(options: &HostServeOptions, host: &RunningHost) -> Result<Optio
 fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     let secret = options.secret_file.as_deref().map(Secret::from_file).transpose();
     let secret = secret.map_err(|error| Failure::option("secret-file", error))?;
+    let nic = options.nic()?;
     let cluster = match &options.cluster {
-        Cluster::New(settings) => HostCluster::New(*settings),
+        Cluster::New(settings) => {
+            let mut settings = *settings;
+            if let Some(nic) = &nic {
+                settings.format.locks.width = nic.lane_width(settings.on_chip_bytes);
+            }
+            HostCluster::New(settings)
+        }
         Cluster::Join(seeds) => HostCluster::Join { seeds: seeds.clone(), cluster: 0 },
         Cluster::Kept => HostCluster::Kept,
     };
@@ -300,6 +391,14 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     (host.secret, host.insecure) = (secret, options.insecure);
     (host.shards, host.detect) = (options.threads, options.detect);
     host.file.clone_from(&options.file);
+    if options.shares_memory() {
+        let ShmOptions { patience, .. } = ShmOptions::default();
+        let patience = options.detect.map_or(patience, |detect| patience.min(detect / 4));
+        host.maker = Arc::new(SharedCopies { patience });
+    }
+    if let Some(nic) = nic {
+        host.maker = Arc::new(NicCopies(nic));
+    }
     RunningHost::start(host).map_err(|error| match error {
         HostError::Unspecified { .. } => Failure::option("advertise", error),
         HostError::Serve(error) => Failure::Runtime(format!("--listen: {error}")),
@@ -319,7 +418,12 @@ fn announcement(
     metrics: Option<SocketAddr>,
     as_json: bool,
 ) -> String {
-    let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();
+    let shown = |(asked, got): (&Listen, &sherman_host::Listen)| match asked {
+        Listen::Shm(_) => asked.to_string(),
+        Listen::Verbs(_) => got.to_string().replacen("tcp://", "verbs://", 1),
+        _ => got.to_string(),
+    };
+    let addresses: Vec<String> = options.listen.iter().zip(host.addresses()).map(shown).collect();
     let (number, cluster, memory) = (host.number(), format!("{:016x}", host.cluster()), options.memory);
     if as_json {
         let pid = std::process::id();
@@ -369,15 +473,16 @@ mod tests {
     #[test]
     fn a_new_cluster_is_a_host_alone_or_has_two_copies_on_hosts_that_fill_their_memory() {
         let Cluster::New(settings) = host(&new()).cluster else { panic!("a new cluster") };
-        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (1, 1, 1));
-        assert_eq!((settings.volume_bytes, settings.on_chip_bytes), (1 << 30, 256 << 10));
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (1, 1, 12));
+        assert!(settings.volume_bytes <= (1 << 30) / 12 && settings.volume_bytes > (1 << 30) / 12 - PAGE);
+        assert_eq!(settings.on_chip_bytes, 256 << 10);
         let two = ServeSettings { replicas: Some(2), ..new() };
         let Cluster::New(settings) = host(&two).cluster else { panic!("a new cluster") };
-        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 2));
-        assert_eq!(settings.volume_bytes, 512 << 20);
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 12));
+        assert!(settings.volume_bytes <= (1 << 30) / 12);
         let first = ServeSettings { hosts: Some(1), ..two };
         let Cluster::New(settings) = host(&first).cluster else { panic!("a new cluster") };
-        assert_eq!((settings.replicas, settings.hosts, settings.volume_bytes), (2, 1, 1 << 30));
+        assert_eq!((settings.replicas, settings.hosts), (2, 1));
         let three = ServeSettings { hosts: Some(3), volumes: Some(4), ..new() };
         let Cluster::New(settings) = host(&three).cluster else { panic!("a new cluster") };
         assert_eq!((settings.hosts, settings.volumes, settings.copies_per_host()), (3, 4, 4));
@@ -388,12 +493,32 @@ mod tests {
     }
 
     #[test]
+    fn hosts_share_the_usual_volumes_evenly_and_small_ones_have_fewer() {
+        let volumes = |hosts, memory| {
+            let settings = ServeSettings { hosts: Some(hosts), memory: Some(Bytes(memory)), ..new() };
+            let settings = ServeSettings { replicas: Some(1), ..settings };
+            let Cluster::New(settings) = host(&settings).cluster else { panic!("a new cluster") };
+            assert!(settings.volumes.is_multiple_of(hosts) && settings.bytes_per_host() <= memory);
+            settings.volumes
+        };
+        let large: Vec<u16> = (1..=7).map(|hosts| volumes(hosts, 64 << 30)).collect();
+        assert_eq!(large, [12, 12, 12, 12, 15, 12, 14]);
+        assert_eq!([1, 2, 3].map(|hosts| volumes(hosts, 256 << 20)), [4, 8, 12]);
+        assert_eq!([1, 2, 3].map(|hosts| volumes(hosts, 64 << 20)), [1, 2, 3]);
+    }
+
+    #[test]
     fn a_host_joins_at_any_of_several_addresses() {
         let Cluster::Join(seeds) = host(&join()).cluster else { panic!("a cluster to join") };
         assert_eq!(seeds, ["a:7000", "b:7000"].map(|place| Address::Tcp(place.to_owned())));
         let unix = ServeSettings { join: Some("unix:/a,/b".to_owned()), ..join() };
         let Cluster::Join(seeds) = host(&unix).cluster else { panic!("a cluster to join") };
         assert_eq!(seeds, ["/a", "/b"].map(|path| Address::Unix(path.into())));
+        let shm = ServeSettings { join: Some("shm:/a".to_owned()), ..join() };
+        let Cluster::Join(seeds) = host(&shm).cluster else { panic!("a cluster to join") };
+        assert_eq!(seeds, [Address::Unix("/a".into())]);
+        let listen = vec![Listen::Shm("/x".into()), Listen::Unix("/y".into())];
+        assert!(host(&ServeSettings { listen, ..join() }).shares_memory() && !host(&join()).shares_memory());
     }
 
     #[test]
@@ -405,12 +530,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_a_host_is_refused_by_its_option() {
         let plain = || ServeSettings { new_cluster: false, ..new() };
-        let shm = vec![Listen::Shm("/x".into())];
+        let verbs: Listen = "verbs://127.0.0.1:7000".parse().expect("an address");
+        let late = vec![Listen::Unix("/y".into()), Listen::Shm("/x".into())];
         for (settings, option) in [
             (ServeSettings { join: Some("tcp://a:1".into()), ..new() }, "join"),
             (ServeSettings { id: Some(0), ..new() }, "id"),
             (ServeSettings { servers: Some(1), ..join() }, "servers"),
-            (ServeSettings { listen: shm, ..new() }, "listen"),
+            (
+                ServeSettings { listen: vec![Listen::Shm("/y".into())], file: Some("f".into()), ..new() },
+                "file",
+            ),
+            (ServeSettings { listen: vec![verbs, Listen::Unix("/y".into())], ..new() }, "listen"),
+            (ServeSettings { listen: late, ..new() }, "listen"),
             (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
             (ServeSettings { memory: None, ..join() }, "memory"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod config;
+pub mod group_text;
 pub mod host;
 pub mod host_file;
 pub mod kept;

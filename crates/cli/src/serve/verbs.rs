@@ -81,6 +81,7 @@ impl fmt::Display for VerbsListen {
 
 /// An open NIC.
 #[cfg(feature = "verbs")]
+#[derive(Debug)]
 pub struct Nic(sherman_verbs::Device);
 
 #[cfg(feature = "verbs")]
@@ -100,8 +101,8 @@ impl Nic {
     }
 
     /// Registers the memory with the NIC.
-    pub fn serve(self, host: Arc<Host>) -> Result<Arc<dyn DataPath>, Failure> {
-        let path = sherman_verbs::VerbsPath::new(self.0, host).map_err(|error| failed(&error))?;
+    pub fn serve(&self, host: Arc<Host>) -> Result<Arc<dyn DataPath>, Failure> {
+        let path = sherman_verbs::VerbsPath::new(self.0.clone(), host).map_err(|error| failed(&error))?;
         Ok(Arc::new(path))
     }
 }
@@ -113,6 +114,7 @@ fn failed(error: &sherman_verbs::VerbsError) -> Failure {
 
 /// Placeholder for builds without RDMA.
 #[cfg(not(feature = "verbs"))]
+#[derive(Debug)]
 pub enum Nic {}
 
 #[cfg(not(feature = "verbs"))]
@@ -128,8 +130,8 @@ impl Nic {
     }
 
     /// Never called.
-    pub fn serve(self, _: Arc<Host>) -> Result<Arc<dyn DataPath>, Failure> {
-        match self {}
+    pub fn serve(&self, _: Arc<Host>) -> Result<Arc<dyn DataPath>, Failure> {
+        match *self {}
     }
 }
 

@@ -249,6 +249,32 @@ fn a_cluster_is_up_until_a_signal_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_replicated_cluster_is_up_although_one_of_its_servers_dies() {
+    for kind in ["--tcp", "--shm"] {
+        let size = ["cluster", "up", "--servers", "3", "--replicas", "2", "--memory", "64MiB"];
+        let mut up = Running::start(command(&[&size[..], &[kind, "--lease", "1s", "--json"]].concat()));
+        let said: Value = serde_json::from_str(&up.line()).expect("JSON");
+        let url = said["url"].as_str().expect("a URL").to_owned();
+        let ask = |line: &[&str]| {
+            let output = sherman(&[line, &["--cluster", &url]].concat());
+            assert_eq!(output.status.code(), Some(0), "{kind} {line:?}: {}", text(&output.stderr));
+            text(&output.stdout)
+        };
+        ask(&["put", "7", "700", "--tree", "orders", "--create"]);
+        send_signal(said["servers"][1]["pid"].as_u64().expect("a pid"), "-KILL");
+        assert_eq!(ask(&["get", "7"]).trim(), "700", "{kind}");
+        ask(&["put", "8", "800"]);
+        assert!(ask(&["check"]).contains("orders"), "{kind}");
+        assert!(is_alive(up.child.id().into()), "{kind}");
+        up.signal("-TERM");
+        assert_eq!(up.code(), Some(0), "{kind}");
+    }
+    let few = sherman(&["cluster", "up", "--servers", "1", "--replicas", "2"]);
+    assert_eq!(few.status.code(), Some(2));
+    assert!(text(&few.stderr).starts_with("error: --servers: "), "{}", text(&few.stderr));
+}
+
+#[test]
 fn a_command_runs_with_the_cluster_and_its_status_is_ours() {
     let up = ["cluster", "up", "--servers", "2", "--memory", "64MiB", "--"];
     let dump = "echo \"$SHERMAN_CLUSTER\"; test -S \"${SHERMAN_CLUSTER##*,}\" || exit 9; exit 7";

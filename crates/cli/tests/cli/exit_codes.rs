@@ -2,7 +2,7 @@
 //!
 //! Every command of `sherman --help` must have a line in [`all`]. A new command fails here until it has one.
 
-use crate::common::servers::{Servers, Transport};
+use crate::common::servers::{Server, Servers, Transport};
 use crate::common::{command, fresh_path, sherman, text};
 use serde_json::Value;
 use sherman::Cluster;
@@ -43,9 +43,11 @@ fn line(line: &str, target: Target) -> TableRow {
 /// declared lost, and files.
 struct Stage {
     _servers: [Servers; 3],
+    _host: Server,
     url: String,
     fresh: String,
     terminated: String,
+    hosts: String,
     entries: String,
     socket: String,
     guest: Cluster,
@@ -56,12 +58,16 @@ impl Stage {
         let small = ["--memory", "64MiB", "--chunk", "1MiB"];
         let servers = [1, 1, 2].map(|count| Servers::start(Transport::Unix, count, &small));
         let [url, fresh, terminated] = [0, 1, 2].map(|number: usize| servers[number].url());
+        let host = ["--new-cluster", "--hosts", "1", "--replicas", "1", "--listen", "tcp://127.0.0.1:0"];
+        let host = Server::start([&host[..], &small].concat().iter().map(ToString::to_string).collect());
+        let hosts = format!("tcp://{}", host.address);
         let file = fresh_path("exit-codes.csv");
         std::fs::write(&file, "1,10\n2,20\n").expect("a file");
         let entries = file.to_str().expect("UTF-8").to_owned();
         let socket = fresh_path("exit-codes.sock").to_str().expect("UTF-8").to_owned();
         let guest = Cluster::open(&url).expect("a member");
-        let stage = Self { _servers: servers, url, fresh, terminated, entries, socket, guest };
+        let (_servers, _host) = (servers, host);
+        let stage = Self { _servers, _host, url, fresh, terminated, hosts, entries, socket, guest };
         stage.make_trees();
         stage
     }
@@ -79,6 +85,7 @@ impl Stage {
         let url = match words[0].as_str() {
             "litmus" => &self.fresh,
             "declare-lost" => &self.terminated,
+            "drain" | "rebalance" => &self.hosts,
             _ => &self.url,
         };
         let mut command = command(&args);
@@ -119,6 +126,8 @@ fn all(stage: &Stage) -> Vec<TableRow> {
         took_a_file(line("fence {guest}", Needed)),
         line("servers", Needed),
         line("declare-lost 1 --yes --force", Needed),
+        line("drain 0 --cancel", Needed),
+        line("rebalance", Needed),
         took_a_file(line("bench --keys 1k --ops 1k", Optional)),
         took_a_file(line("litmus --only faa-sum --seconds 0.02", Optional)),
         took_a_file(line("sim explore --schedules 10", Without)),
@@ -341,6 +350,10 @@ fn no_is_an_answer_with_a_code_of_its_own() {
         ("embedded: for an operator's command", "stats --cluster embedded:"),
         ("embedded: for an operator's command", "servers --cluster embedded:"),
         ("embedded: for an operator's command", "declare-lost 1 --yes --cluster embedded:"),
+        ("embedded: for an operator's command", "drain 0 --cluster embedded:"),
+        ("embedded: for an operator's command", "rebalance --cluster embedded:"),
+        ("cluster without hosts", "drain 0"),
+        ("cluster without hosts", "rebalance"),
     ] {
         expect(what, &words(line), &ask(line));
         assert_eq!(code(what), 2, "{what}");
@@ -352,6 +365,10 @@ fn no_is_an_answer_with_a_code_of_its_own() {
     ] {
         expect(what, &words(line), &ask_of(&stage.terminated, line));
         assert_eq!(code(what), 2, "{what}");
+    }
+    for (what, line, number) in [("no such host", "drain 7", 1), ("refused by a server", "drain 0", 3)] {
+        expect(what, &words(line), &ask_of(&stage.hosts, line));
+        assert_eq!(code(what), number, "{what}");
     }
     let listed = text(&ask_of(&stage.terminated, "servers --json").stdout);
     assert!(listed.contains("\"present\"") && !listed.contains("\"lost\""), "nothing was changed: {listed}");

@@ -6,10 +6,12 @@
 //!
 //! A plain run loses few hosts. `SHERMAN_LOSSES` gives the number of rounds, for a soak.
 
-use crate::common::servers::Server;
+use crate::common::fresh_path;
+use crate::common::servers::{Server, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 use sherman::{Admin, Cluster, ClusterOptions, Error};
 use sherman_conformance::trees::Failure;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,7 @@ const COMPUTES: u64 = 2;
 const WRITERS: u64 = 2;
 /// Keys of one writer.
 const KEYS: u64 = 500;
-const TREE: &str = "counters";
+pub(crate) const TREE: &str = "counters";
 /// How long a host is stopped.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The longest that an operation may take, with a lease of one second.
@@ -30,27 +32,58 @@ const LONGEST: Duration = Duration::from_secs(3);
 
 /// Hosts as processes.
 struct Hosts {
+    transport: Transport,
     running: Vec<Option<Server>>,
     addresses: Vec<String>,
+    /// For sockets.
+    directory: PathBuf,
+    /// How many hosts there ever were.
+    started: u32,
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.running.clear();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 impl Hosts {
-    fn start() -> Self {
+    fn start(transport: Transport) -> Self {
+        let directory = fresh_path("hosts");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (running, addresses) = (Vec::new(), Vec::new());
+        let mut hosts = Self { transport, running, addresses, directory, started: 0 };
         let size = HOSTS.to_string();
         let first = ["--new-cluster", "--replicas", "2", "--hosts", &size, "--lease", "1s"];
-        let first = Self::launch(&first, "tcp://127.0.0.1:0");
-        let mut addresses = vec![first.address.clone()];
-        let mut running = vec![Some(first)];
+        let first = hosts.launch(&first);
+        hosts.addresses.push(first.address.clone());
+        hosts.running.push(Some(first));
         for _ in 1..HOSTS {
-            let next = Self::join(&addresses, "tcp://127.0.0.1:0");
-            addresses.push(next.address.clone());
-            running.push(Some(next));
+            let next = hosts.join(&hosts.addresses.clone());
+            hosts.addresses.push(next.address.clone());
+            hosts.running.push(Some(next));
         }
-        Self { running, addresses }
+        hosts
     }
 
-    fn launch(how: &[&str], listen: &str) -> Server {
-        let always = ["--listen", listen, "--memory", "256MiB", "--log", "warn"];
+    /// A place to listen where no host was before.
+    fn place(&mut self) -> String {
+        self.started += 1;
+        let socket = self.directory.join(format!("{}.sock", self.started));
+        match self.transport {
+            Transport::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Transport::Shm => format!("shm:{}", socket.display()),
+            other => panic!("hosts do not listen on {other:?} here"),
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.transport == Transport::Shm { "shm:" } else { "tcp://" }
+    }
+
+    fn launch(&mut self, how: &[&str]) -> Server {
+        let always = ["--listen", &self.place(), "--memory", "256MiB", "--log", "warn"];
         let args: Vec<String> = how.iter().chain(&always).map(ToString::to_string).collect();
         let stderr = match std::env::var_os("SHERMAN_LOSSES_LOG") {
             Some(_) => std::process::Stdio::inherit(),
@@ -59,13 +92,13 @@ impl Hosts {
         Server::start_telling(args, stderr)
     }
 
-    fn join(known: &[String], listen: &str) -> Server {
-        let seeds = format!("tcp://{}", known.join(","));
-        Self::launch(&["--join", &seeds], listen)
+    fn join(&mut self, known: &[String]) -> Server {
+        let seeds = format!("{}{}", self.scheme(), known.join(","));
+        self.launch(&["--join", &seeds])
     }
 
     fn url(&self) -> String {
-        format!("tcp://{}", self.addresses.join(","))
+        format!("{}{}", self.scheme(), self.addresses.join(","))
     }
 
     fn strike(&mut self, host: usize, fault: Fault) {
@@ -94,7 +127,7 @@ impl Hosts {
         self.running[host] = None;
         let others: Vec<String> =
             self.running.iter().flatten().map(|server| server.address.clone()).collect();
-        let server = Self::join(&others, "tcp://127.0.0.1:0");
+        let server = self.join(&others);
         self.addresses[host].clone_from(&server.address);
         self.running[host] = Some(server);
         let admin = Admin::open(&self.url())?;
@@ -123,38 +156,39 @@ enum Fault {
 
 /// One key: what its writer has begun, what was acknowledged, and what readers have seen.
 #[derive(Default)]
-pub struct Counter {
+pub(crate) struct Counter {
     begun: AtomicU64,
     acknowledged: AtomicU64,
     seen: AtomicU64,
 }
 
-/// What writers and readers do, and what they have found.
+/// What writers and readers do, and what they found.
 #[derive(Default)]
-pub struct Load {
-    counters: Vec<Counter>,
-    pub stop: AtomicBool,
-    pub writes: AtomicU64,
-    reads: AtomicU64,
-    pub unknown: AtomicU64,
+pub(crate) struct Load {
+    pub(crate) counters: Vec<Counter>,
+    pub(crate) stop: AtomicBool,
+    pub(crate) writes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) unknown: AtomicU64,
     /// The longest operation, in nanoseconds.
-    pub longest: AtomicU64,
-    failures: Mutex<Vec<String>>,
+    pub(crate) longest: AtomicU64,
+    pub(crate) failures: Mutex<Vec<String>>,
+    /// The pause of each thread between two operations.
+    pub(crate) pace: Option<Duration>,
 }
 
 /// The load, its compute servers and one more, and its threads.
-pub type Started = (Arc<Load>, Vec<Cluster>, Vec<JoinHandle<()>>);
+pub(crate) type Started = (Arc<Load>, Vec<Cluster>, Vec<JoinHandle<()>>);
 
 impl Load {
     /// Starts writers and readers.
-    pub fn start(url: &str) -> Result<Started, Failure> {
-        let counters = (0..COMPUTES * WRITERS * KEYS).map(|_| Counter::default()).collect();
-        let load = Arc::new(Self { counters, ..Self::default() });
-        let first = open(url)?;
+    pub(crate) fn start(url: &str) -> Result<Started, Failure> {
+        let load = Arc::new(Self::of(COMPUTES * WRITERS, None));
+        let first = open(url, patient)?;
         first.tree::<u64, u64>(TREE)?;
         let (mut threads, mut clusters) = (Vec::new(), vec![first]);
         for compute in 0..COMPUTES {
-            let cluster = open(url)?;
+            let cluster = open(url, patient)?;
             clusters.push(cluster.clone());
             for thread in 0..=WRITERS {
                 let (load, cluster) = (Arc::clone(&load), cluster.clone());
@@ -173,9 +207,9 @@ impl Load {
     }
 
     /// Checks that nothing went wrong, and that a new client finds every acknowledged change.
-    pub fn verify(&self, url: &str) -> Result<(), Failure> {
+    pub(crate) fn verify(&self, url: &str) -> Result<(), Failure> {
         self.expect_no_failures();
-        let client = open(url)?.tree::<u64, u64>(TREE)?.client()?;
+        let client = open(url, patient)?.tree::<u64, u64>(TREE)?.client()?;
         for key in 0..self.counters.len() as u64 {
             self.judge(key, || client.get(key))?;
         }
@@ -186,11 +220,28 @@ impl Load {
     }
 
     fn expect_no_failures(&self) {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failures = self.failed();
         assert!(failures.is_empty(), "{failures:#?}");
     }
 
-    fn fail(&self, what: String) {
+    /// A load of these many writers, without any key yet.
+    pub(crate) fn of(writers: u64, pace: Option<Duration>) -> Self {
+        let counters = (0..writers * KEYS).map(|_| Counter::default()).collect();
+        Self { counters, pace, ..Self::default() }
+    }
+
+    /// Everything that went wrong.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn rest(&self) {
+        if let Some(pace) = self.pace {
+            std::thread::sleep(pace);
+        }
+    }
+
+    pub(crate) fn fail(&self, what: String) {
         self.stop.store(true, SeqCst);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
@@ -202,7 +253,7 @@ impl Load {
         done
     }
 
-    fn write(&self, cluster: &Cluster, writer: u64) -> Result<(), Error> {
+    pub(crate) fn write(&self, cluster: &Cluster, writer: u64) -> Result<(), Error> {
         let client = cluster.tree::<u64, u64>(TREE)?.client()?;
         let mut random = fastrand::Rng::with_seed(writer);
         while !self.stop.load(Relaxed) {
@@ -219,23 +270,29 @@ impl Load {
                 Err(error) => return Err(error),
             }
             self.writes.fetch_add(1, Relaxed);
+            self.rest();
         }
         Ok(())
     }
 
-    fn read(&self, cluster: &Cluster, seed: u64) -> Result<(), Error> {
+    pub(crate) fn read(&self, cluster: &Cluster, seed: u64) -> Result<(), Error> {
         let client = cluster.tree::<u64, u64>(TREE)?.client()?;
         let mut random = fastrand::Rng::with_seed(!seed);
         while !self.stop.load(Relaxed) {
             let key = random.u64(..self.counters.len() as u64);
             self.judge(key, || client.get(key))?;
             self.reads.fetch_add(1, Relaxed);
+            self.rest();
         }
         Ok(())
     }
 
     /// Reads a key and judges its value.
-    fn judge(&self, key: u64, get: impl FnOnce() -> Result<Option<u64>, Error>) -> Result<(), Error> {
+    pub(crate) fn judge(
+        &self,
+        key: u64,
+        get: impl FnOnce() -> Result<Option<u64>, Error>,
+    ) -> Result<(), Error> {
         let counter = &self.counters[key as usize];
         let (acknowledged, seen) = (counter.acknowledged.load(SeqCst), counter.seen.load(SeqCst));
         let value = self.timed(get)?.unwrap_or(0);
@@ -257,17 +314,23 @@ fn rounds() -> u64 {
 
 #[test]
 fn hosts_that_are_killed_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Kill)
+    lose(Transport::Tcp, Fault::Kill)
+}
+
+/// Clients have mapped the memory of the hosts. It stays mapped, and answers, after the death of its host.
+#[test]
+fn hosts_whose_memory_is_mapped_are_killed_and_no_acknowledged_change_is_lost() -> Result<(), Failure> {
+    lose(Transport::Shm, Fault::Kill)
 }
 
 #[test]
 fn hosts_that_are_paused_lose_no_acknowledged_change_and_stop_no_client_for_long() -> Result<(), Failure> {
-    lose(Fault::Pause)
+    lose(Transport::Tcp, Fault::Pause)
 }
 
-fn lose(fault: Fault) -> Result<(), Failure> {
+fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     let _alone = crate::common::alone();
-    let mut hosts = Hosts::start();
+    let mut hosts = Hosts::start(transport);
     let url = hosts.url();
     let (load, clusters, threads) = Load::start(&url)?;
     std::thread::sleep(Duration::from_secs(1));
@@ -311,11 +374,16 @@ fn lose(fault: Fault) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Options of clients that wait for hosts.
+pub(crate) fn patient() -> ClusterOptions {
+    ClusterOptions::new().timeout(Duration::from_secs(20))
+}
+
 /// Opens the cluster as soon as it has volumes.
-pub fn open(url: &str) -> Result<Cluster, Failure> {
+pub(crate) fn open(url: &str, options: impl Fn() -> ClusterOptions) -> Result<Cluster, Failure> {
     let began = Instant::now();
     loop {
-        match Cluster::open_with(url, ClusterOptions::new().timeout(Duration::from_secs(20))) {
+        match Cluster::open_with(url, options()) {
             Err(error) if error.may_pass() && began.elapsed() < Duration::from_secs(20) => {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -24,6 +24,7 @@ mod lives;
 mod losses;
 mod members;
 mod mending;
+mod moves;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod network;

@@ -120,7 +120,15 @@ fn a_member_that_is_fenced_is_recovered_by_another_and_its_entries_stay() {
 
 #[test]
 fn what_cannot_be_asked_is_refused() {
-    for command in [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1"]] {
+    for command in [
+        &["members"][..],
+        &["fence", "2"],
+        &["stats"],
+        &["servers"],
+        &["declare-lost", "1"],
+        &["drain", "1"],
+        &["rebalance"],
+    ] {
         refuses(2, command, &["give --cluster URL or set SHERMAN_CLUSTER"]);
     }
     refuses(2, &["fence", "--cluster", "unix:/x"], &["ID"]);
@@ -129,9 +137,15 @@ fn what_cannot_be_asked_is_refused() {
     }
     refuses(2, &["fence", "2", "--cluster", "carrier-pigeon:"], &["--cluster", "carrier-pigeon"]);
     refuses(2, &["members", "--cluster", "embedded:?lease=never"], &["--cluster", "200ms or 3s"]);
-    for command in
-        [&["members"][..], &["fence", "2"], &["stats"], &["servers"], &["declare-lost", "1", "--yes"]]
-    {
+    for command in [
+        &["members"][..],
+        &["fence", "2"],
+        &["stats"],
+        &["servers"],
+        &["declare-lost", "1", "--yes"],
+        &["drain", "1"],
+        &["rebalance"],
+    ] {
         refuses(2, &[command, &["--cluster", "embedded:"]].concat(), &["--cluster", "private"]);
     }
 }

@@ -54,13 +54,13 @@ fn every_command_about_a_cluster_works() {
     }
 }
 
-#[test]
-fn every_command_about_hosts_works() {
-    let blocks = blocks("docs/OPERATIONS.md", "Start a cluster");
+/// Runs the one block under a heading of docs/OPERATIONS.md. It prints all of these words.
+fn operate(heading: &str, words: &[&str]) {
+    let blocks = blocks("docs/OPERATIONS.md", heading);
     assert_eq!(blocks.len(), 1);
     for block in blocks {
         let said = run(block, "operations");
-        for words in ["\n700\n", "leader tcp://127.0.0.1:", "lost"] {
+        for words in words {
             assert!(said.contains(words), "{words:?}: {said}");
         }
     }
@@ -68,4 +68,14 @@ fn every_command_about_hosts_works() {
         let said = run(block, "one-host");
         assert!(said.contains("\n700\n"), "{said}");
     }
+}
+
+#[test]
+fn every_command_about_hosts_works() {
+    operate("Start a cluster", &["\n700\n", "leader tcp://127.0.0.1:", "lost"]);
+}
+
+#[test]
+fn every_command_about_growing_and_shrinking_works() {
+    operate("Grow and shrink", &["spread evenly", "host 0 has left the cluster", "\n700\n"]);
 }

@@ -5,7 +5,7 @@
 
 use crate::common::servers::{Server, wait_until};
 use crate::common::{command, fresh_path, text};
-use crate::losses::{Load, open};
+use crate::losses::{Load, open, patient};
 use sherman::{Admin, Cluster};
 use sherman_conformance::trees::Failure;
 use std::path::{Path, PathBuf};
@@ -262,6 +262,8 @@ fn folders_that_are_in_use_or_belong_elsewhere_are_refused_and_stay() {
     let at_b = listen("b");
     let said = refused(&["--new-cluster", "--memory", "64MiB", "--listen", &at_b, "--file", &folder]);
     assert!(said.contains("--file") && said.contains("another host uses the folder"), "{said}");
+    // All of its copies are made.
+    drop(open(&listen("a"), patient).expect("a cluster"));
     running.kill();
     let second = new("c", &other);
     let before = bytes_of(Path::new(&folder));
@@ -296,7 +298,7 @@ fn damaged_folders_are_refused_and_a_repaired_one_works() -> Result<(), Failure>
     let (folder, listen) = (directory.path("host"), format!("unix:{}", directory.path("s")));
     let args = ["--new-cluster", "--memory", "64MiB", "--listen", &listen, "--file", &folder];
     let mut server = Server::start(args.map(str::to_owned).to_vec());
-    open(&listen)?.tree::<u64, u64>("t")?.client()?.insert(1, 2)?;
+    open(&listen, patient)?.tree::<u64, u64>("t")?.client()?.insert(1, 2)?;
     server.kill();
     let before = bytes_of(Path::new(&folder));
     let again = ["--listen", &listen, "--file", &folder];
@@ -325,6 +327,6 @@ fn damaged_folders_are_refused_and_a_repaired_one_works() -> Result<(), Failure>
     assert!(refused(&again).contains("the memory of copy 0 is missing"));
     std::fs::write(&memory, &whole)?;
     server.restart();
-    assert_eq!(open(&listen)?.tree::<u64, u64>("t")?.client()?.get(1)?, Some(2));
+    assert_eq!(open(&listen, patient)?.tree::<u64, u64>("t")?.client()?.get(1)?, Some(2));
     Ok(())
 }

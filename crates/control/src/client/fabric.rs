@@ -206,6 +206,11 @@ impl<L: Lists> ControlFabric<L> {
         self.membership.peers.client
     }
 
+    /// How often its id was issued.
+    pub fn incarnation(&self) -> u32 {
+        self.membership.peers.incarnation
+    }
+
     /// The id of the cluster, which is the identity of server 0's memory. It changes if server 0 restarts
     /// without its file.
     pub fn cluster_id(&self) -> u64 {

@@ -210,6 +210,7 @@ impl State {
                 up: true,
                 voter: true,
                 memory_bytes: 1 << 30,
+                leaving: false,
             };
             return Some(Ok(Response::Cluster(Box::new(ClusterInfo {
                 cluster: CLUSTER,
@@ -220,6 +221,7 @@ impl State {
                 lease_nanos: 3_000_000_000,
                 hosts: (0..self.paths.len()).map(info).collect(),
                 table: self.table(self.epoch),
+                ..ClusterInfo::default()
             }))));
         }
         if matches!(role, Role::Copy { .. }) {

@@ -37,6 +37,7 @@ pub fn put_error(out: &mut Vec<u8>, error: &FabricError) {
         FabricError::SlowRead { server } => put_numbered(out, 20, *server),
         FabricError::EpochEnded { client } => put_numbered(out, 21, client.0),
         FabricError::NoLeader => out.put_u8(22),
+        FabricError::VolumeLost { volume } => put_numbered(out, 23, *volume),
         _ => put_worded(out, 8, UNNAMED),
     }
 }
@@ -72,6 +73,7 @@ pub fn read_error(reader: &mut Reader<'_>) -> Result<FabricError, WireError> {
         20 => FabricError::SlowRead { server: reader.u16()? },
         21 => FabricError::EpochEnded { client: ComputeId(reader.u16()?) },
         22 => FabricError::NoLeader,
+        23 => FabricError::VolumeLost { volume: reader.u16()? },
         other => return Err(WireError::Unknown { what: "error", found: other.into() }),
     })
 }
@@ -96,6 +98,17 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             put_numbered(out, 15, *hosts);
             out.put_u16(*expected);
         }
+        Refusal::NoSuchHost { host } => put_numbered(out, 16, *host),
+        Refusal::LastCopy { volume } => put_numbered(out, 17, *volume),
+        Refusal::TooFewHosts { left, replicas } => {
+            put_numbered(out, 18, *left);
+            out.put_u16(*replicas);
+        }
+        Refusal::NoRoom { copies, room } => {
+            put_numbered(out, 19, *copies);
+            out.put_u16(*room);
+        }
+        Refusal::HostLeft { host } => put_numbered(out, 20, *host),
         _ => put_worded(out, 9, UNNAMED),
     }
 }
@@ -117,6 +130,11 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, WireError> {
         13 => Refusal::OtherCount { servers: reader.u16()? },
         14 => Refusal::NotLeader { leader: reader.text()?.to_owned() },
         15 => Refusal::Forming { hosts: reader.u16()?, expected: reader.u16()? },
+        16 => Refusal::NoSuchHost { host: reader.u16()? },
+        17 => Refusal::LastCopy { volume: reader.u16()? },
+        18 => Refusal::TooFewHosts { left: reader.u16()?, replicas: reader.u16()? },
+        19 => Refusal::NoRoom { copies: reader.u16()?, room: reader.u16()? },
+        20 => Refusal::HostLeft { host: reader.u16()? },
         other => return Err(WireError::Unknown { what: "refusal", found: other.into() }),
     })
 }

@@ -2,10 +2,12 @@
 
 use super::bytes::{Put, Reader, WireError};
 use sherman_fabric::ComputeId;
-use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration, Store};
+use sherman_fabric::group::{
+    Admission, ClusterInfo, CopyMaking, CopyProgress, CopyWork, HostInfo, HostOffer, Registration, Store,
+};
 
 /// Bytes of a host with an empty address.
-const HOST_AT_LEAST: usize = 2 + 4 + 8 + TEXT_AT_LEAST + 1 + 1 + 8;
+const HOST_AT_LEAST: usize = 2 + 4 + 8 + TEXT_AT_LEAST + 1 + 1 + 8 + 1;
 /// Bytes of an empty text.
 const TEXT_AT_LEAST: usize = 4;
 
@@ -16,6 +18,7 @@ fn put_host(out: &mut Vec<u8>, host: &HostInfo) {
     out.put_text(&host.address);
     out.put(&[host.up.into(), host.voter.into()]);
     out.put_u64(host.memory_bytes);
+    out.put_u8(host.leaving.into());
 }
 
 fn read_host(reader: &mut Reader<'_>) -> Result<HostInfo, WireError> {
@@ -27,6 +30,60 @@ fn read_host(reader: &mut Reader<'_>) -> Result<HostInfo, WireError> {
         up: reader.flag("flag for a host that is present")?,
         voter: reader.flag("flag for a host that votes")?,
         memory_bytes: reader.u64()?,
+        leaving: reader.flag("flag for a host that leaves")?,
+    })
+}
+
+/// Bytes of [`CopyProgress`].
+pub(super) const PROGRESS: usize = 2 + 3 * 8;
+
+pub(super) fn put_progress(out: &mut Vec<u8>, progress: &CopyProgress) {
+    out.put_u16(progress.copy);
+    [progress.done, progress.total, progress.millis].into_iter().for_each(|word| out.put_u64(word));
+}
+
+pub(super) fn read_progress(reader: &mut Reader<'_>) -> Result<CopyProgress, WireError> {
+    Ok(CopyProgress { copy: reader.u16()?, done: reader.u64()?, total: reader.u64()?, millis: reader.u64()? })
+}
+
+/// Bytes of a [`CopyMaking`].
+const MAKING: usize = 2 + 2 + 2 + 1 + 2 + 1 + PROGRESS;
+
+fn put_making(out: &mut Vec<u8>, making: &CopyMaking) {
+    [making.volume, making.copy, making.host].into_iter().for_each(|number| out.put_u16(number));
+    out.put_u8(making.replaces.is_some().into());
+    out.put_u16(making.replaces.unwrap_or_default());
+    out.put_u8(making.copied.into());
+    put_progress(out, &making.progress);
+}
+
+fn read_making(reader: &mut Reader<'_>) -> Result<CopyMaking, WireError> {
+    let (volume, copy, host) = (reader.u16()?, reader.u16()?, reader.u16()?);
+    let replaces = reader.flag("flag for a copy that takes another one's place")?;
+    let other = reader.u16()?;
+    Ok(CopyMaking {
+        volume,
+        copy,
+        host,
+        replaces: replaces.then_some(other),
+        copied: reader.flag("flag for a copy with nearly all bytes")?,
+        progress: read_progress(reader)?,
+    })
+}
+
+fn put_work(out: &mut Vec<u8>, work: &CopyWork) {
+    out.put_several(&work.makings, put_making);
+    out.put_u16(work.swaps);
+    out.put(&[work.pause.into(), work.spreading.into(), work.always.into()]);
+}
+
+fn read_work(reader: &mut Reader<'_>) -> Result<CopyWork, WireError> {
+    Ok(CopyWork {
+        makings: reader.several(MAKING, read_making)?,
+        swaps: reader.u16()?,
+        pause: reader.flag("flag for a pause")?,
+        spreading: reader.flag("flag for copies that are spread")?,
+        always: reader.flag("flag for copies that are always spread")?,
     })
 }
 
@@ -48,6 +105,7 @@ pub(super) fn put_cluster(out: &mut Vec<u8>, info: &ClusterInfo) {
     out.put_u64(info.lease_nanos);
     out.put_several(&info.hosts, put_host);
     put_bytes(out, &info.table);
+    put_work(out, &info.work);
 }
 
 pub(super) fn read_cluster(reader: &mut Reader<'_>) -> Result<ClusterInfo, WireError> {
@@ -63,6 +121,7 @@ pub(super) fn read_cluster(reader: &mut Reader<'_>) -> Result<ClusterInfo, WireE
         lease_nanos: reader.u64()?,
         hosts: reader.several(HOST_AT_LEAST, read_host)?,
         table: read_bytes(reader)?,
+        work: read_work(reader)?,
     })
 }
 

@@ -1,8 +1,10 @@
 //! Control requests as bytes: the body of a `Call`.
 
 use super::bytes::{Put, Reader, WireError};
-use super::group::{STORE_AT_LEAST, put_offer, put_store, read_offer, read_store};
-use sherman_fabric::control::{ChunkClass, MOST_FREED, TreeSpec};
+use super::group::{
+    PROGRESS, STORE_AT_LEAST, put_offer, put_progress, put_store, read_offer, read_progress, read_store,
+};
+use sherman_fabric::control::{ChunkClass, MOST_FREED, Spreading, TreeSpec};
 use sherman_fabric::{ComputeId, Request, TreeTypes, TypeName};
 
 /// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
@@ -84,10 +86,11 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             out.put_u8(33);
             put_offer(out, offer);
         }
-        Request::Alive { host, incarnation } => {
+        Request::Alive { host, incarnation, progress } => {
             out.put_u8(34);
             out.put_u16(*host);
             out.put_u32(*incarnation);
+            out.put_several(progress, put_progress);
         }
         Request::Copied { copy } => {
             out.put_u8(35);
@@ -103,6 +106,19 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             out.put_u16(*copy);
             out.put_u64(*offset);
             out.put_u32(*len);
+        }
+        Request::Drain { host, cancel } => {
+            out.put_u8(38);
+            out.put_u16(*host);
+            out.put_u8((*cancel).into());
+        }
+        Request::Rebalance { when } => {
+            out.put_u8(39);
+            out.put_u8(match when {
+                Spreading::Now => 1,
+                Spreading::Always => 2,
+                Spreading::Never => 3,
+            });
         }
         Request::Return { host, incarnation, offer } => {
             out.put_u8(44);
@@ -171,10 +187,23 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
         },
         32 => Request::Cluster,
         33 => Request::Register { offer: read_offer(reader)? },
-        34 => Request::Alive { host: reader.u16()?, incarnation: reader.u32()? },
+        34 => Request::Alive {
+            host: reader.u16()?,
+            incarnation: reader.u32()?,
+            progress: reader.several(PROGRESS, read_progress)?,
+        },
         35 => Request::Copied { copy: reader.u16()? },
         36 => Request::Settled { copy: reader.u16()?, epoch: reader.u64()? },
         37 => Request::Digest { copy: reader.u16()?, offset: reader.u64()?, len: reader.u32()? },
+        38 => Request::Drain { host: reader.u16()?, cancel: reader.flag("flag for a drain that ends")? },
+        39 => Request::Rebalance {
+            when: match reader.u8()? {
+                1 => Spreading::Now,
+                2 => Spreading::Always,
+                3 => Spreading::Never,
+                other => return Err(WireError::Unknown { what: "spreading", found: other.into() }),
+            },
+        },
         44 => {
             let (host, incarnation) = (reader.u16()?, reader.u32()?);
             Request::Return { host, incarnation, offer: read_offer(reader)? }

@@ -4,9 +4,12 @@ use super::bytes::WireError;
 use super::words::JOIN_BY_CALL;
 use fastrand::Rng;
 use sherman_fabric::control::{
-    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
+    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Spreading, Standing, TreeInfo, TreeSpec,
+    Usage,
 };
-use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration, Store};
+use sherman_fabric::group::{
+    Admission, ClusterInfo, CopyMaking, CopyProgress, CopyWork, HostInfo, HostOffer, Registration, Store,
+};
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
     ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
@@ -31,9 +34,26 @@ fn offer() -> HostOffer {
     HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6, keeps: true }
 }
 
+fn progress() -> CopyProgress {
+    CopyProgress { copy: 3, done: 1 << 40, total: u64::MAX, millis: 5 }
+}
+
+fn making(replaces: Option<u16>) -> CopyMaking {
+    CopyMaking { volume: 1, copy: 2, host: 3, replaces, copied: true, progress: progress() }
+}
+
 fn host() -> HostInfo {
     let address = "unix:/run/größe.sock".to_owned();
-    HostInfo { number: 3, incarnation: 4, node: 5, address, up: true, voter: false, memory_bytes: 6 }
+    HostInfo {
+        number: 3,
+        incarnation: 4,
+        node: 5,
+        address,
+        up: true,
+        voter: false,
+        memory_bytes: 6,
+        leaving: true,
+    }
 }
 
 fn types() -> Option<TreeTypes> {
@@ -78,7 +98,13 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Cluster,
         Request::Register { offer: offer() },
         Request::Return { host: 0xfffe, incarnation: 7, offer: offer() },
-        Request::Alive { host: 0xfffe, incarnation: 7 },
+        Request::Alive { host: 0xfffe, incarnation: 7, progress: Vec::new() },
+        Request::Alive { host: 1, incarnation: 2, progress: vec![progress(); 2] },
+        Request::Drain { host: 0xfffe, cancel: true },
+        Request::Drain { host: 0, cancel: false },
+        Request::Rebalance { when: Spreading::Now },
+        Request::Rebalance { when: Spreading::Always },
+        Request::Rebalance { when: Spreading::Never },
         Request::Copied { copy: 0xfffe },
         Request::Settled { copy: 3, epoch: u64::MAX },
         Request::Digest { copy: 3, offset: 1 << 40, len: 8 << 20 },
@@ -141,6 +167,13 @@ pub(super) fn responses() -> Vec<Response> {
             lease_nanos: 4,
             hosts: vec![host(), HostInfo { up: false, voter: true, ..host() }],
             table: vec![5, 6],
+            work: CopyWork {
+                makings: vec![making(None), making(Some(9))],
+                swaps: 4,
+                pause: true,
+                spreading: false,
+                always: true,
+            },
         })),
         Response::Registered(Box::new(Registration {
             cluster: 1,
@@ -225,6 +258,11 @@ pub(super) fn errors() -> Vec<FabricError> {
         Refusal::OtherCount { servers: 0xfffe },
         Refusal::NotLeader { leader: "tcp://b:7001".into() },
         Refusal::Forming { hosts: 1, expected: 3 },
+        Refusal::NoSuchHost { host: 7 },
+        Refusal::LastCopy { volume: 8 },
+        Refusal::TooFewHosts { left: 1, replicas: 2 },
+        Refusal::NoRoom { copies: 12, room: 3 },
+        Refusal::HostLeft { host: 9 },
     ];
     let errors = [
         FabricError::OutOfBounds { space: Space::Host, address, len: u64::MAX },
@@ -233,6 +271,7 @@ pub(super) fn errors() -> Vec<FabricError> {
         FabricError::NoSuchServer { server: 9 },
         FabricError::Fenced { client: CLIENT },
         FabricError::ServerLost { server: 1 },
+        FabricError::VolumeLost { volume: 2 },
         FabricError::Disconnected { server: 2 },
         FabricError::OwnerStalled { client: CLIENT },
         FabricError::SlowRead { server: 2 },

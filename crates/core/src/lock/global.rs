@@ -467,7 +467,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// failed (F7: a prefix of it executed). No other thread of this compute server can have the lane while
     /// the local lock is held. Does nothing if the server is lost or has fenced this client.
     async fn release_if_ours(&self, lane: LaneIndex, error: &FabricError) {
-        let past = matches!(error, FabricError::ServerLost { .. }) || Membership::is_fatal(error);
+        let past = error.lost().is_some() || Membership::is_fatal(error);
         if past {
             return;
         }

@@ -26,7 +26,7 @@ const LEASES_FOR_A_TABLE: u64 = 8;
 fn check_released(answer: Result<(), FabricError>) -> Result<(), Error> {
     seam!(recovery::check_released(&answer));
     match answer {
-        Err(FabricError::ServerLost { .. }) => Ok(()),
+        Err(error) if error.lost().is_some() => Ok(()),
         answer => Ok(answer?),
     }
 }
@@ -193,7 +193,8 @@ impl<E: Endpoint> Worker<E> {
         let op = self.op();
         while let Some((server, spans)) = self.compute.alloc.release_unused() {
             match op.call(Peer::Volume(server), calls::FreeSpans { spans }).await {
-                Ok(()) | Err(FabricError::ServerLost { .. }) => {}
+                Ok(()) => {}
+                Err(error) if error.lost().is_some() => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -283,7 +283,7 @@ impl<E: Endpoint> Worker<E> {
         doubts: &[Arc<Doubt>],
     ) -> Result<Vec<Arc<Doubt>>, Error> {
         let (client, nothing) = (former.client(), Vec::new());
-        // An identity that was never active left nothing.
+        // An identity that was never active left nothing. Without replication nobody waits for its end.
         let Some(incarnation) = former.incarnation() else { return Ok(nothing) };
         let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(nothing) };
         let verdict = self.op().call(Peer::Control, calls::Succeed { client, incarnation }).await?;
@@ -397,7 +397,8 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
     /// Ends the recovery of one member for now. An error that concerns this compute server ends all
     /// recoveries.
     fn fail(&mut self, client: ComputeId, error: Error) -> Result<(), Error> {
-        if matches!(error, Error::Fenced { .. } | Error::Fabric(_) | Error::ServerLost { .. }) {
+        let lost = matches!(error, Error::ServerLost { .. } | Error::VolumeLost { .. });
+        if lost || matches!(error, Error::Fenced { .. } | Error::Fabric(_)) {
             return Err(error);
         }
         if let Some(patient) = self.dead.get_mut(&client) {
@@ -522,7 +523,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         seam!(let outcome = recovery::unless_lost(self, server, outcome));
         match outcome {
             Ok(value) => Ok(Some(value)),
-            Err(FabricError::ServerLost { .. }) => {
+            Err(error) if error.lost().is_some() => {
                 self.lost.insert(server);
                 Ok(None)
             }

@@ -111,7 +111,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 // again.
                 Err(Error::Timeout { .. }) => return Err(self.op.timed_out(Cause::NodePending)),
                 // The node that led on is lost with its server.
-                Err(Error::ServerLost { .. }) => {}
+                Err(Error::ServerLost { .. } | Error::VolumeLost { .. }) => {}
                 outcome => outcome?,
             }
             self.clear(&found).await?;

@@ -223,7 +223,7 @@ impl<E: Endpoint> Worker<E> {
     pub async fn drop_tree(&self, name: &str) -> Result<Dropped, Error> {
         let tree = match self.open_tree(name).await {
             // The root word is lost with its volume, so no client reaches the tree any more.
-            Err(Error::ServerLost { .. }) => return self.drop_entry(name).await,
+            Err(Error::ServerLost { .. } | Error::VolumeLost { .. }) => return self.drop_entry(name).await,
             tree => tree?,
         };
         let op = self.op();

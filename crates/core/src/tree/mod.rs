@@ -272,7 +272,7 @@ impl<E: Endpoint> Worker<E> {
             self.compute.check_root_word(info.root_word)?;
             let ended = match op.read_root_word(&info).await {
                 Ok(word) => RootWord::of(word, info.id) == RootState::Ended,
-                Err(Error::ServerLost { .. }) => false,
+                Err(Error::ServerLost { .. } | Error::VolumeLost { .. }) => false,
                 Err(error) => return Err(error),
             };
             trees.push((info, ended));

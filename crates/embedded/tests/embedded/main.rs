@@ -9,3 +9,4 @@ mod halts;
 mod lanes;
 mod lines;
 mod litmus;
+mod replicated;

@@ -3,7 +3,7 @@
 use super::ranges::{BLOCK, differing, pieces, ranges};
 use super::worker::Failure;
 use super::*;
-use crate::copies::make;
+use crate::memory::make;
 use sherman_control::plane::{Answer, Asker as PlaneAsker, ControlPlane, Mirror};
 use sherman_control::wire::frame::MAX_FILL;
 use sherman_embedded::host::{Asker, Session};
@@ -118,6 +118,7 @@ impl World {
             secret: None,
             patience: PATIENCE,
             directory,
+            workshop: Arc::default(),
             volume: 0,
             copy: COPY,
             address: self.address(),

@@ -27,6 +27,8 @@ const STORE: usize = 32 << 10;
 const MOST_BLOCKS: usize = 256;
 /// The pause before anything is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The pause while other copies are made.
+const BUSY: Duration = Duration::from_millis(5);
 /// How long the state may take to show a report that it has taken.
 const SHOWN: Duration = Duration::from_secs(2);
 
@@ -58,15 +60,17 @@ pub(super) struct Worker {
     /// Bytes.
     pub(super) compared: u64,
     pub(super) sent: u64,
+    began: Instant,
+    /// Bytes of this pass that were compared, and all of them.
+    pass: (u64, u64),
 }
 
 impl Worker {
     pub(super) fn new(plan: Plan, shared: Arc<Shared>) -> Self {
-        Self { plan, shared, connection: None, compared: 0, sent: 0 }
+        Self { plan, shared, connection: None, compared: 0, sent: 0, began: Instant::now(), pass: (0, 0) }
     }
 
     pub(super) fn run(mut self) {
-        let began = Instant::now();
         let Plan { volume, copy, .. } = self.plan;
         tracing::info!(volume, copy, address = %self.plan.address, "making a copy on another host");
         let mut told = false;
@@ -75,13 +79,22 @@ impl Worker {
             let (end, task, stamp, turn) = (state.end, state.task.clone(), state.stamp, state.turn);
             drop(state);
             if let Some(end) = end {
-                return self.log_end(end, began.elapsed());
+                self.plan.workshop.forget(copy);
+                return self.log_end(end, self.began.elapsed());
+            }
+            let workshop = Arc::clone(&self.plan.workshop);
+            let works = task.phase == Phase::Planned || task.phase == Phase::Copied && task.quiet;
+            let bench = works.then(|| workshop.take());
+            if matches!(bench, Some(None)) {
+                self.shared.wait(turn, BUSY);
+                continue;
             }
             let done = match task.phase {
                 Phase::Planned => self.copy_open(),
                 Phase::Copied if task.quiet => self.copy_quiet(&task, stamp),
                 _ => Ok(()),
             };
+            drop(bench);
             match done {
                 // The report shows soon. If it does not, the work is repeated.
                 Ok(()) => self.shared.wait(turn, SHOWN),
@@ -145,10 +158,12 @@ impl Worker {
 
     /// Compares these ranges of host memory, and sends the blocks that differ.
     pub(super) fn sync(&mut self, ranges: &[Range<u64>], stamp: Option<u64>) -> Result<(), Failure> {
+        self.pass = (0, ranges.iter().map(|range| range.end - range.start).sum());
         for range in ranges {
             for at in range.clone().step_by(STEP as usize) {
                 self.check(stamp)?;
                 let part = at..range.end.min(at + STEP);
+                self.plan.workshop.note(self.plan.copy, self.pass, self.began);
                 let theirs = self.their_digests(&part)?;
                 let ours = self.plan.primary.digests(part.start, (part.end - part.start) as u32);
                 self.compared += part.end - part.start;
@@ -156,8 +171,10 @@ impl Worker {
                     let epoch = self.check(stamp)?;
                     self.send(run, epoch)?;
                 }
+                self.pass.0 += part.end - part.start;
             }
         }
+        self.plan.workshop.note(self.plan.copy, self.pass, self.began);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! everything else: it proposes a command, and sends the answer when the command is committed.
 
 use super::Driver;
+use super::office::Office;
 use crate::clock;
 use crate::machine::encode;
 use crate::options::MOST_HOSTS;
@@ -19,7 +20,13 @@ impl Driver {
         let Ask { asker, request, reply } = ask;
         match request {
             Request::Cluster => reply.send(Ok(Response::Cluster(Box::new(self.info())))),
-            Request::Alive { host, incarnation } => reply.send(self.alive(host, incarnation)),
+            Request::Alive { host, incarnation, progress } => {
+                let answer = self.alive(host, incarnation);
+                if let (Ok(_), Some(office)) = (&answer, &mut self.office) {
+                    office.progress(host, progress);
+                }
+                reply.send(answer);
+            }
             request => {
                 let command = self.check_room(&request).and_then(|()| command(asker, request));
                 let proposed = command.and_then(|command| self.propose(&command));
@@ -59,6 +66,11 @@ impl Driver {
         for host in &mut info.hosts {
             host.voter = self.view.members.voters.contains(&host.node);
         }
+        let others = self.office.iter().flat_map(Office::known_progress);
+        for progress in self.parts.workshop.progress().into_iter().chain(others) {
+            let making = info.work.makings.iter_mut().find(|making| making.copy == progress.copy);
+            making.into_iter().for_each(|making| making.progress = progress);
+        }
         info
     }
 
@@ -66,7 +78,10 @@ impl Driver {
     fn alive(&mut self, host: u16, incarnation: u32) -> Result<Response, FabricError> {
         let known = self.view.hosts.iter().find(|known| known.number == host);
         let present = known.is_some_and(|known| known.up && known.incarnation == incarnation);
-        let lost = FabricError::ServerLost { server: host };
+        let lost = match known {
+            Some(known) if known.has_left() => FabricError::Refused(Refusal::HostLeft { host }),
+            _ => FabricError::ServerLost { server: host },
+        };
         match &mut self.office {
             Some(office) if present => {
                 office.heard(host, incarnation, clock::now());

@@ -19,6 +19,7 @@ pub(crate) use disk::Log;
 
 use crate::alive::Directory;
 use crate::clock;
+use crate::copier::Workshop;
 use crate::copies::Orders;
 use crate::end::{End, Ended};
 use crate::folder::Folder;
@@ -60,6 +61,8 @@ pub(crate) struct Parts {
     /// How long a host may be silent.
     pub(crate) detect: Duration,
     pub(crate) lease: Duration,
+    /// How far the copies are that this host makes.
+    pub(crate) workshop: Arc<Workshop>,
 }
 
 /// The driver.
@@ -190,6 +193,7 @@ impl Driver {
             Event::Members(members) => {
                 tracing::info!(voters = ?members.voters, learners = ?members.learners, "the control group");
                 self.view.members = members;
+                self.parts.peers.update(&self.view.hosts, &self.view.members);
             }
             Event::Leader { term, leader } => self.new_leader(term, leader),
             Event::Leading { term } => {

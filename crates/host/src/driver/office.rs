@@ -8,11 +8,13 @@
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
+//! - It hands over to another voter if its host shall leave.
 
 use super::Driver;
 use crate::clock;
 use crate::plane::Identity;
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
+use sherman_fabric::group::CopyProgress;
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Acquire;
@@ -46,6 +48,9 @@ pub(super) struct Office {
     awaited: BTreeSet<u16>,
     next_tick: u64,
     next_members: u64,
+    next_transfer: u64,
+    /// How far the copies are that each host makes.
+    progress: BTreeMap<u16, Vec<CopyProgress>>,
 }
 
 impl Office {
@@ -61,6 +66,8 @@ impl Office {
             awaited: BTreeSet::new(),
             next_tick: u64::MAX,
             next_members: 0,
+            next_transfer: 0,
+            progress: BTreeMap::new(),
         }
     }
 
@@ -74,6 +81,16 @@ impl Office {
         if let Some(heard) = self.heard.get_mut(&host) {
             *heard = (*heard).max(now);
         }
+    }
+
+    /// Notes how far the copies are that a host makes.
+    pub(super) fn progress(&mut self, host: u16, progress: Vec<CopyProgress>) {
+        self.progress.insert(host, progress);
+    }
+
+    /// How far copies are, as other hosts have said.
+    pub(super) fn known_progress(&self) -> impl Iterator<Item = CopyProgress> + '_ {
+        self.progress.values().flatten().copied()
     }
 
     /// Forgets who was silent.
@@ -106,6 +123,7 @@ impl Office {
     fn silent(&mut self, hosts: impl Iterator<Item = u16>, detect: u64, now: u64) -> Vec<u16> {
         let hosts: BTreeSet<u16> = hosts.collect();
         self.heard.retain(|host, _| hosts.contains(host));
+        self.progress.retain(|host, _| hosts.contains(host));
         let losing: BTreeSet<u16> = self.losing.values().copied().collect();
         let mut silent = Vec::new();
         for host in hosts {
@@ -139,6 +157,25 @@ impl Driver {
         self.let_time_pass(now);
         self.abort_makings(now);
         self.keep_members(now);
+        self.hand_over(now);
+    }
+
+    /// Lets another voter lead if this host shall leave.
+    fn hand_over(&mut self, now: u64) {
+        let own = self.parts.own.host;
+        let leaves = self.view.hosts.iter().any(|host| host.number == own && host.leaving);
+        let Some(office) = &mut self.office else { return };
+        if !leaves || now < office.next_transfer {
+            return;
+        }
+        office.next_transfer = now + PATIENCE / 10;
+        let voters = &self.view.members.voters;
+        let stays = self.view.hosts.iter().filter(|host| host.up && !host.leaving);
+        if let Some(next) = stays.map(|host| host.node).find(|node| voters.contains(node)) {
+            tracing::info!(host = own, "this host leaves: another one shall lead the control group");
+            // If this fails, the leader tries again.
+            let _ = self.parts.group.transfer(next);
+        }
     }
 
     /// Says to the state that this host goes on, if it leads itself (I4).

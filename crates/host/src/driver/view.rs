@@ -43,7 +43,10 @@ impl Driver {
             return;
         }
         self.view.applied = status.applied;
-        self.view.members = status.members;
+        if self.view.members != status.members {
+            self.view.members = status.members;
+            self.parts.peers.update(&self.view.hosts, &self.view.members);
+        }
         let Some(state) = self.parts.group.state().state() else { return };
         let (own, boot) = (self.parts.own.host, self.parts.offer.boot);
         // Until then this host may have been declared lost, and its table may be an old one.
@@ -66,7 +69,7 @@ impl Driver {
     /// Takes another list of hosts.
     pub(super) fn note_hosts(&mut self) {
         let own = self.parts.own;
-        self.parts.peers.update(&self.view.hosts);
+        self.parts.peers.update(&self.view.hosts, &self.view.members);
         let others = self.view.hosts.iter().filter(|host| host.up && host.number != own.host);
         self.parts.directory.set_hosts(others.map(|host| host.address.clone()).collect());
         if let Some(folder) = &self.parts.folder {
@@ -75,8 +78,9 @@ impl Driver {
                 tracing::warn!("cannot note the other hosts in {}: {error}", folder.path().display());
             }
         }
-        let is_lost =
-            |host: &HostInfo| host.number == own.host && !(host.up && host.incarnation == own.incarnation);
+        let is_lost = |host: &HostInfo| {
+            host.number == own.host && !host.has_left() && !(host.up && host.incarnation == own.incarnation)
+        };
         if self.view.hosts.iter().any(is_lost) {
             self.parts.end.set(Ended::Lost { host: own.host });
         }
@@ -101,6 +105,8 @@ impl Driver {
         if before != Some(&*table) {
             log_table(before, &table);
         }
+        let none: &[Making] = &[];
+        log_makings(self.view.table.as_ref().map_or(none, |(_, makings, _)| makings), &makings, &table);
         let hosts = self.view.hosts.clone();
         self.parts.orders.put(Order { table: Arc::clone(&table), hosts, makings: makings.clone(), quiet });
         self.view.table = Some((table, makings, quiet));
@@ -113,11 +119,41 @@ fn log_hosts(before: &[HostInfo], now: &[HostInfo]) {
         let HostInfo { number, address, .. } = host;
         match was {
             None if host.up => tracing::info!(host = number, address, "a host registered"),
+            Some(was) if was.up && host.has_left() => {
+                tracing::info!(host = number, address, "a drain is done: the host has left")
+            }
             Some(was) if was.up && !host.up => {
                 tracing::warn!(host = number, address, "a host was declared lost")
             }
+            Some(was) if !was.leaving && host.leaving => {
+                tracing::info!(host = number, address, "a drain has begun: the host's copies move away")
+            }
+            Some(was) if was.leaving && !host.leaving => {
+                tracing::info!(host = number, address, "a drain was cancelled: the host stays")
+            }
             _ => {}
         }
+    }
+}
+
+/// One line for all copies that are planned with one command, and one for all that end with it.
+fn log_makings(before: &[Making], now: &[Making], table: &VolumeTable) {
+    let lacks = |list: &[Making], making: &Making| !list.iter().any(|other| other.copy == making.copy);
+    let moves = |makings: &[&Making]| makings.iter().filter(|making| making.replaces.is_some()).count();
+    let new: Vec<&Making> = now.iter().filter(|making| lacks(before, making)).collect();
+    if !new.is_empty() {
+        let moving = moves(&new);
+        tracing::info!(again = new.len() - moving, moving, "copies are being made on other hosts");
+    }
+    let ended = before.iter().filter(|making| lacks(now, making));
+    let (made, dropped): (Vec<&Making>, Vec<&Making>) =
+        ended.partition(|making| table.of_copy(making.copy).is_some());
+    if !made.is_empty() {
+        let moved = moves(&made);
+        tracing::info!(again = made.len() - moved, moved, "copies are made, and volumes use them");
+    }
+    if !dropped.is_empty() {
+        tracing::info!(copies = dropped.len(), "copies are not wanted any more");
     }
 }
 

@@ -144,6 +144,7 @@ fn read_host(reader: &mut Reader<'_>) -> Result<HostInfo, WireError> {
         up: reader.flag("flag for a host that is present")?,
         voter: false,
         memory_bytes: reader.u64()?,
+        leaving: false,
     })
 }
 
@@ -177,6 +178,7 @@ mod tests {
             up,
             voter: false,
             memory_bytes: 1 << 40,
+            leaving: false,
         };
         let copy = |copy, role| KeptCopy { copy, volume: copy + 1, role };
         Kept {

@@ -6,7 +6,8 @@
 //! on as that host (I4).
 //!
 //! **Voters.** Three hosts vote in the group, or five if there are so many. Voters that are present stay.
-//! Hosts with the lowest numbers take the places of the others.
+//! Hosts with the lowest numbers take the places of the others. A host that shall leave is not wanted as a
+//! voter.
 
 use sherman_fabric::group::{HostInfo, HostOffer};
 use sherman_fabric::{Refusal, Response, ServerInfo};
@@ -103,6 +104,7 @@ impl Hosts {
             up: true,
             voter: false,
             memory_bytes: offer.memory_bytes,
+            leaving: false,
         };
         self.list.push(Host { info, boot: offer.boot, keeps: offer.keeps });
         Ok((number, incarnation, node))
@@ -138,13 +140,34 @@ impl Hosts {
             return Err(Refusal::BadRequest { what: "the memory server has another incarnation" });
         }
         let was_up = std::mem::replace(&mut host.info.up, false);
+        if was_up {
+            host.info.leaving = false;
+        }
+        self.forget_oldest();
+        Ok(was_up)
+    }
+
+    /// Notes whether the copies of a host shall move away.
+    pub(super) fn set_leaving(&mut self, number: u16, leaving: bool) {
+        let host = self.list.iter_mut().find(|host| host.info.number == number && host.info.up);
+        host.into_iter().for_each(|host| host.info.leaving = leaving);
+    }
+
+    /// A host that shall leave has left.
+    pub(super) fn let_go(&mut self, number: u16) {
+        let host = self.list.iter_mut().find(|host| host.info.number == number && host.info.leaving);
+        host.into_iter().for_each(|host| host.info.up = false);
+        self.forget_oldest();
+    }
+
+    /// Forgets the oldest of too many hosts that are gone.
+    fn forget_oldest(&mut self) {
         let lost = self.list.iter().filter(|host| !host.info.up).count();
         if lost > MOST_LOST
             && let Some(oldest) = self.list.iter().position(|host| !host.info.up)
         {
             self.list.remove(oldest);
         }
-        Ok(was_up)
     }
 
     /// All hosts by number, as operators see them. The start of the process is the identity of its memory.
@@ -160,7 +183,12 @@ impl Hosts {
 
     /// The nodes that should vote, if these vote now.
     pub(super) fn voters_wanted(&self, present: &[u64]) -> Vec<u64> {
-        let up: Vec<u64> = self.candidates().iter().map(|host| host.node).collect();
+        let candidates = self.candidates();
+        let stays = candidates.iter().filter(|host| !host.leaving);
+        let mut up: Vec<u64> = stays.map(|host| host.node).collect();
+        if up.is_empty() {
+            up = candidates.iter().map(|host| host.node).collect();
+        }
         let count = match up.len() {
             few @ 0..3 => few,
             3 | 4 => 3,

@@ -1,7 +1,7 @@
-//! Copies that are made again after a loss (J1-J6 of `docs/REPLICATION.md`).
+//! Copies that are made: again after a loss, or in place of one that moves (J1-J6 of `docs/REPLICATION.md`).
 //!
 //! A *making* is one such copy: a site on another host, which no volume names yet. The state only keeps the
-//! books. Hosts move the bytes, and report.
+//! books. Hosts move the bytes, and report. Which copies move is in [`moves`](super::moves).
 //!
 //! - [`Planned`](Phase::Planned): the volume is open. Its host copies it while clients change it (J2).
 //! - [`Copied`](Phase::Copied): when all makings are copied, their volumes are closed in a new epoch (J3).
@@ -15,7 +15,6 @@
 //! report of J2 does no harm, because J4 compares every byte.
 
 use super::ClusterState;
-use sherman_fabric::group::HostInfo;
 use sherman_layout::MemberState;
 use sherman_replica::table::MOST as MOST_COPIES;
 use sherman_replica::{CopySite, VolumeEntry};
@@ -24,6 +23,10 @@ use sherman_replica::{CopySite, VolumeEntry};
 const SHORTEST_PATIENCE: u64 = 5_000_000_000;
 /// The same, in leases.
 const PATIENCE_LEASES: u64 = 4;
+
+/// The shortest time between a pause and the next one that is only for planned moves, in leases. Clients join
+/// again twice for each pause, so without it a drain would slow them down for its whole length.
+const REST_LEASES: u64 = 2;
 
 /// How far a making is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +48,15 @@ pub struct Making {
     pub copy: u16,
     /// How far it is.
     pub phase: Phase,
+    /// The copy whose place it takes. `None` if the volume lost a copy: then it becomes the backup.
+    pub replaces: Option<u16>,
+}
+
+impl Making {
+    /// The place that the copy takes in this entry: 0 for the primary, 1 for the backup.
+    pub(super) fn place(&self, entry: &VolumeEntry) -> usize {
+        usize::from(self.replaces.is_none() || self.replaces != entry.primary)
+    }
 }
 
 /// All makings, by volume.
@@ -53,11 +65,29 @@ pub(super) struct Makings {
     pub(super) list: Vec<Making>,
     /// When the volumes of the makings were closed for them, by the state's time (J3).
     pub(super) closed_at: Option<u64>,
+    /// The volumes whose primary and backup change places at the end of the next pause, in order.
+    pub(super) swaps: Vec<u16>,
+    /// Until when planned moves do not close volumes again, by the state's time.
+    pub(super) rest_until: u64,
+    /// Whether copies are being spread evenly, and whether they are whenever a host has joined.
+    pub(super) spreading: bool,
+    pub(super) always: bool,
 }
 
 impl Makings {
     fn are_all(&self, phase: Phase) -> bool {
-        !self.list.is_empty() && self.list.iter().all(|making| making.phase == phase)
+        let some = !self.list.is_empty() || !self.swaps.is_empty();
+        some && self.list.iter().all(|making| making.phase == phase)
+    }
+
+    /// Whether a volume gets a copy.
+    pub(super) fn has(&self, volume: u16) -> bool {
+        self.list.binary_search_by_key(&volume, |making| making.volume).is_ok()
+    }
+
+    /// Whether no copy is made that was lost.
+    fn are_planned(&self) -> bool {
+        self.list.iter().all(|making| making.replaces.is_some())
     }
 
     /// Sets the phase of a copy that has exactly the phase before.
@@ -111,43 +141,44 @@ impl ClusterState {
 
     /// J1: plans a copy for every volume that lacks one, if a host has room for it.
     pub(super) fn plan_makings(&mut self) {
-        if !self.is_formed() || self.settings.replicas < 2 {
+        if self.settings.replicas < 2 {
             return;
         }
-        let mut sites = self.table.sites().to_vec();
-        for (volume, entry) in (0..).zip(self.table.volumes()) {
-            let Some(primary) = entry.primary.filter(|_| entry.backup.is_none()) else { continue };
-            let at = self.makings.list.partition_point(|making| making.volume < volume);
-            if self.makings.list.get(at).is_some_and(|making| making.volume == volume) {
+        for volume in 0..self.table.volumes().len() as u16 {
+            let Some(entry) = self.table.volume(volume) else { continue };
+            let lacks = entry.primary.is_some() && entry.backup.is_none() && !self.makings.has(volume);
+            if !lacks {
                 continue;
             }
-            let of_primary = sites.get(usize::from(primary)).map(|site| site.host);
-            let hosts = self.hosts.candidates();
-            let room = hosts.into_iter().filter_map(|host| {
-                let (has, fits) = self.room_on(host, &sites);
-                (fits && Some(host.number) != of_primary).then_some((has, host))
-            });
-            // The host with the fewest copies, and of several the one that registered first.
-            let Some((_, host)) = room.min_by_key(|(has, host)| (*has, host.number)) else { continue };
-            if sites.len() >= MOST_COPIES {
+            let Some(host) = self.host_for(volume) else { continue };
+            if self.is_wave_full() || !self.add_making(volume, host, None) {
                 return;
             }
-            let copy = sites.len() as u16;
-            sites.push(CopySite { host: host.number, incarnation: host.incarnation });
-            self.makings.list.insert(at, Making { volume, copy, phase: Phase::Planned });
-        }
-        if sites.len() > self.table.sites().len() {
-            self.set_sites(sites);
         }
     }
 
-    /// How many copies a host has, made or being made, and whether it has room for one more.
-    fn room_on(&self, host: &HostInfo, sites: &[CopySite]) -> (u64, bool) {
-        let here = |copy: &u16| sites.get(usize::from(*copy)).is_some_and(|site| site.host == host.number);
-        let named = self.table.volumes().iter().flat_map(VolumeEntry::copies).map(|(_, copy)| copy);
-        let making = self.makings.list.iter().map(|making| making.copy);
-        let has = named.chain(making).filter(here).count() as u64;
-        (has, host.memory_bytes >= self.settings.volume_bytes.saturating_mul(has + 1))
+    /// The number for a new copy there. A number is used again only when the table is full, and when no
+    /// process that ever had a copy of this number is left: it could take the one for the other.
+    pub(super) fn new_site(&mut self, site: CopySite) -> Option<u16> {
+        let mut sites = self.table.sites().to_vec();
+        let copy = match sites.len() {
+            len @ 0..MOST_COPIES => {
+                sites.push(site);
+                len
+            }
+            len => {
+                let unused = |&copy: &usize| {
+                    let copy = copy as u16;
+                    let making = self.makings.list.iter().any(|making| making.copy == copy);
+                    !making && self.table.of_copy(copy).is_none() && !self.is_present(copy)
+                };
+                let copy = (0..len).find(unused)?;
+                sites[copy] = site;
+                copy
+            }
+        };
+        self.set_sites(sites);
+        Some(copy as u16)
     }
 
     /// J2: a copy is nearly right.
@@ -168,6 +199,8 @@ impl ClusterState {
         if self.is_closed_for_makings() {
             self.makings.begin_anew();
             self.set_entries(self.table.epoch(), self.opened());
+            self.end_pause();
+            self.plan();
         }
     }
 
@@ -183,6 +216,8 @@ impl ClusterState {
         if named || used.contains(&true) {
             // Closed volumes now open by E6, as after any loss.
             self.makings.begin_anew();
+            // What is even is another thing now.
+            self.makings.swaps.clear();
         }
         let mut used = used.into_iter();
         self.makings.list.retain(|_| !used.next().unwrap_or(false));
@@ -195,12 +230,14 @@ impl ClusterState {
     /// last as long as that, and its end is not certain.
     pub(super) fn close_if_copied(&mut self) {
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
-        if waits || !self.makings.are_all(Phase::Copied) || self.leftovers().next().is_some() {
+        let rests = self.makings.are_planned() && self.clock.now < self.makings.rest_until;
+        if waits || rests || !self.makings.are_all(Phase::Copied) || self.leftovers().next().is_some() {
             return;
         }
         let mut entries = self.table.volumes().to_vec();
-        for making in &self.makings.list {
-            if let Some(entry) = entries.get_mut(usize::from(making.volume)) {
+        let swaps = self.makings.swaps.iter().copied();
+        for volume in self.makings.list.iter().map(|making| making.volume).chain(swaps) {
+            if let Some(entry) = entries.get_mut(usize::from(volume)) {
                 entry.open = false;
             }
         }
@@ -226,19 +263,36 @@ impl ClusterState {
             let settled = self.makings.list.iter_mut().filter(|making| making.phase == Phase::Settled);
             settled.for_each(|making| making.phase = Phase::Copied);
         }
-        if self.makings.are_all(Phase::Settled) {
+        // Primary and backup are equal while the state is quiet, so a swap needs no report.
+        if self.quiet() && self.makings.are_all(Phase::Settled) {
             self.open_with_copies();
         }
     }
 
     fn open_with_copies(&mut self) {
         let mut entries = self.opened();
-        for making in std::mem::take(&mut self.makings).list {
+        for making in std::mem::take(&mut self.makings.list) {
             if let Some(entry) = entries.get_mut(usize::from(making.volume)) {
-                entry.backup = Some(making.copy);
+                match making.place(entry) {
+                    0 => entry.primary = Some(making.copy),
+                    _ => entry.backup = Some(making.copy),
+                }
+            }
+        }
+        for volume in std::mem::take(&mut self.makings.swaps) {
+            if let Some(entry) = entries.get_mut(usize::from(volume)) {
+                std::mem::swap(&mut entry.primary, &mut entry.backup);
             }
         }
         self.set_entries(self.table.epoch() + 1, entries);
+        self.end_pause();
+        self.plan();
+    }
+
+    fn end_pause(&mut self) {
+        self.makings.closed_at = None;
+        let rest = self.settings.format.lease_nanos.saturating_mul(REST_LEASES);
+        self.makings.rest_until = self.clock.now.saturating_add(rest);
     }
 
     /// Names the copies at once, whatever they are. For the simulator, which shows with a planted bug that
@@ -250,6 +304,12 @@ impl ClusterState {
         }
     }
 
+    /// Whether volumes are closed so that copies can be made, or will be as soon as time has passed and nobody
+    /// needs recovery.
+    pub fn awaits_pause(&self) -> bool {
+        self.is_closed_for_makings() || self.waits_to_close()
+    }
+
     /// Whether the state waits for time to pass before it can close volumes (J3).
     pub(super) fn waits_to_close(&self) -> bool {
         !self.is_closed_for_makings() && self.makings.are_all(Phase::Copied)
@@ -257,19 +317,24 @@ impl ClusterState {
 
     /// Whether the makings fit the rest of the state.
     pub(super) fn makings_are_legal(&self) -> bool {
-        let Makings { list, closed_at } = &self.makings;
-        let ascends = list.windows(2).all(|pair| pair[0].volume < pair[1].volume);
+        let Makings { list, closed_at, swaps, always: _, spreading: _, rest_until: _ } = &self.makings;
+        let ascends = list.windows(2).all(|pair| pair[0].volume < pair[1].volume)
+            && swaps.windows(2).all(|pair| pair[0] < pair[1]);
         let closed = closed_at.is_some();
         let possible = |making: &Making| {
             let entry = self.table.volume(making.volume).copied().unwrap_or_default();
-            let (site, primary) =
-                (self.host_of(making.copy), entry.primary.and_then(|copy| self.host_of(copy)));
+            let site = self.host_of(making.copy);
+            let beside = entry.copies().any(|(_, copy)| self.host_of(copy) == site);
             let unnamed = self.table.of_copy(making.copy).is_none();
             let phase = if closed { making.phase >= Phase::Copied } else { making.phase < Phase::Settled };
-            let alone = entry.primary.is_some() && entry.backup.is_none();
-            alone
+            let place = match making.replaces {
+                None => entry.backup.is_none(),
+                replaces => replaces == entry.primary || replaces == entry.backup,
+            };
+            entry.primary.is_some()
+                && place
                 && unnamed
-                && site != primary
+                && !beside
                 && self.is_present(making.copy)
                 && phase
                 && !(closed && entry.open)
@@ -279,9 +344,15 @@ impl ClusterState {
         // Volumes without makings are open during a pause.
         let others_open = !closed
             || (0..).zip(self.table.volumes()).all(|(volume, entry)| {
-                entry.open || entry.primary.is_none() || list.iter().any(|making| making.volume == volume)
+                entry.open || entry.primary.is_none() || self.makings.has(volume) || swaps.contains(&volume)
             });
-        let in_time = closed_at.is_none_or(|at| at <= self.clock.now && !list.is_empty());
-        ascends && !twice && others_open && in_time && list.iter().all(possible)
+        let some = !list.is_empty() || !swaps.is_empty();
+        let in_time = closed_at.is_none_or(|at| at <= self.clock.now && some);
+        let can_swap = |volume: &u16| {
+            let entry = self.table.volume(*volume).copied().unwrap_or_default();
+            entry.primary.is_some() && entry.backup.is_some() && !(closed && entry.open)
+        };
+        let swaps_fit = swaps.iter().all(|volume| can_swap(volume) && !self.makings.has(*volume));
+        ascends && !twice && others_open && in_time && swaps_fit && list.iter().all(possible)
     }
 }

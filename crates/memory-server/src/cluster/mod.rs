@@ -29,7 +29,8 @@
 //! | [`mod@settings`] | [`ClusterSettings`]: what is fixed when the cluster is made |
 //! | [`mod@hosts`] | the hosts, present and lost, and which of them should vote |
 //! | `volumes` | the table: the first plan, the loss of a host, opening |
-//! | [`Making`] | copies that are made again after a loss |
+//! | [`Making`] | copies that are made: again after a loss, or in place of one that moves |
+//! | `moves` | which copies move: a host that shall leave is drained, and copies are spread evenly |
 //! | `successions` | the last answers to successors, in case they ask again |
 //! | `identities` | for every id its epoch, and until when its holder may count on its lease |
 //! | `snapshot` | the whole state as bytes |
@@ -39,6 +40,7 @@ pub mod hosts;
 mod identities;
 mod makings;
 mod memory;
+mod moves;
 pub mod settings;
 mod snapshot;
 mod successions;
@@ -58,7 +60,9 @@ use identities::Identities;
 use makings::Makings;
 use memory::ControlMemory;
 use sherman_fabric::control::TreeInfo;
-use sherman_fabric::group::{Admission, ClusterInfo, HostInfo, HostOffer, Registration};
+use sherman_fabric::group::{
+    Admission, ClusterInfo, CopyMaking, CopyProgress, CopyWork, HostInfo, HostOffer, Registration,
+};
 use sherman_fabric::{ComputeId, FabricError, Refusal, Request, Response, Role};
 use sherman_layout::{FormatError, FormatOptions, MemberEntry, MemberState};
 use sherman_replica::VolumeTable;
@@ -309,6 +313,7 @@ impl ClusterState {
         self.open_if_settled();
         self.close_if_copied();
         self.open_if_made();
+        self.let_go();
     }
 
     fn restart_leases(&mut self) {
@@ -327,7 +332,8 @@ impl ClusterState {
         }
         let (host, incarnation, node) = self.hosts.register(offer)?;
         self.form();
-        self.plan_makings();
+        self.makings.spreading |= self.makings.always && self.is_formed();
+        self.plan();
         Ok(self.registration(host, incarnation, node))
     }
 
@@ -371,7 +377,7 @@ impl ClusterState {
                 self.set_entries(self.table.epoch() + 1, self.table.volumes().to_vec());
             }
             self.form();
-            self.plan_makings();
+            self.plan();
         }
         Ok(self.registration(host, incarnation, node))
     }
@@ -380,7 +386,7 @@ impl ClusterState {
         if self.hosts.lose(host, incarnation)? {
             self.drop_makings_of(host);
             self.drop_copies_of(host);
-            self.plan_makings();
+            self.plan();
         }
         Ok(Response::Done)
     }
@@ -390,9 +396,9 @@ impl ClusterState {
             let hosts = self.hosts.candidates().len() as u16;
             return Err(Refusal::Forming { hosts, expected: self.settings.hosts }.into());
         }
-        // A client that cannot reach every volume is of no use.
-        if let Some(server) = self.volume_without_copies() {
-            return Err(Refusal::Unreachable { server }.into());
+        // A client goes on without the volumes that have lost all their copies, but not without any volume.
+        if self.table.lost().count() == self.table.volumes().len() {
+            return Err(FabricError::VolumeLost { volume: 0 });
         }
         let now = self.clock.now;
         // The new member should not wait for volumes that nobody keeps closed any more.
@@ -449,6 +455,8 @@ impl ClusterState {
             | Request::Register { .. }
             | Request::Return { .. }
             | Request::Alive { .. }
+            | Request::Drain { .. }
+            | Request::Rebalance { .. }
             | Request::Copied { .. }
             | Request::Settled { .. } => {
                 return Err(Refusal::BadRequest { what: "a member may not send this request" }.into());
@@ -488,6 +496,8 @@ impl ClusterState {
             Request::Servers => Ok(self.hosts.list()),
             Request::Volumes => Ok(Response::Volumes(self.table.encode())),
             Request::DeclareLost { server } => self.host_lost(*server, None),
+            Request::Drain { host, cancel } => self.drain(*host, *cancel),
+            Request::Rebalance { when } => Ok(self.rebalance(*when)),
             request => Ok(self.control.administer(&self.memory, request, self.clock.now)?),
         }
     }
@@ -552,6 +562,27 @@ impl ClusterState {
             lease_nanos: self.settings.format.lease_nanos,
             hosts: self.host_infos(),
             table: self.table.encode(),
+            work: self.work(),
+        }
+    }
+
+    /// The copies that are being made or moved.
+    fn work(&self) -> CopyWork {
+        let Makings { list, closed_at, swaps, spreading, always, .. } = &self.makings;
+        let making = |making: &Making| CopyMaking {
+            volume: making.volume,
+            copy: making.copy,
+            host: self.host_of(making.copy).unwrap_or(u16::MAX),
+            replaces: making.replaces,
+            copied: making.phase > Phase::Planned,
+            progress: CopyProgress::default(),
+        };
+        CopyWork {
+            makings: list.iter().map(making).collect(),
+            swaps: swaps.len() as u16,
+            pause: closed_at.is_some(),
+            spreading: *spreading,
+            always: *always,
         }
     }
 

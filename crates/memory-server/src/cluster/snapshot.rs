@@ -3,9 +3,12 @@
 //! ```text
 //!  | magic "SHRMGRP\0" | cluster, now, began, base, former_until  u64 each |
 //!  | settings | table | control state |                                  each: length u64, bytes
-//!  | registered  u16 | hosts  u16 | each: number u16, up u8, keeps u8, boot u64, memory u64, address |
+//!  | registered  u16 | hosts  u16 | each: number u16, up u8, leaving u8, keeps u8, boot u64,
+//!    memory u64, length u64, address |
 //!  | holders  u32 | each: id u16, epoch u64, until u64 |
-//!  | closed for makings  u8 | when  u64 | makings  u16 | each: volume u16, copy u16, phase u8 |
+//!  | closed for makings  u8 | when  u64 | makings  u16 | each: volume u16, copy u16, phase u8, takes the
+//!    place of a copy u8, its number u16 |
+//!  | swaps  u16 | each: volume u16 | no planned pause until  u64 | spreading  u8 | always  u8 |
 //!  | successions  u32 | each: former id u16, its incarnation u32, successor u16, its incarnation u32 |
 //! ```
 
@@ -41,6 +44,7 @@ impl ClusterState {
         for Host { info, boot, keeps } in self.hosts.all() {
             out.put_u16(info.number);
             out.put_u8(info.up.into());
+            out.put_u8(info.leaving.into());
             out.put_u8((*keeps).into());
             out.put_u64(*boot);
             out.put_u64(info.memory_bytes);
@@ -52,15 +56,21 @@ impl ClusterState {
             out.put_u64(*epoch);
             out.put_u64(*until);
         }
-        let Makings { list, closed_at } = &self.makings;
+        let Makings { list, closed_at, swaps, rest_until, spreading, always } = &self.makings;
         out.put_u8(closed_at.is_some().into());
         out.put_u64(closed_at.unwrap_or(0));
         out.put_u16(list.len() as u16);
-        for Making { volume, copy, phase } in list {
+        for Making { volume, copy, phase, replaces } in list {
             out.put_u16(*volume);
             out.put_u16(*copy);
             out.put_u8(*phase as u8);
+            out.put_u8(replaces.is_some().into());
+            out.put_u16(replaces.unwrap_or(0));
         }
+        out.put_u16(swaps.len() as u16);
+        swaps.iter().for_each(|volume| out.put_u16(*volume));
+        out.put_u64(*rest_until);
+        [*spreading, *always].iter().for_each(|flag| out.put_u8((*flag).into()));
         self.successions.write(&mut out);
         out
     }
@@ -76,7 +86,8 @@ impl ClusterState {
         let geometry = ControlGeometry::plan(&settings.check(cluster).ok()?);
         let table = VolumeTable::decode(reader.block()?).ok()?;
         let memory = ControlMemory::new(settings.control_bytes());
-        let control = Control::restore(&memory, reader.block()?)?;
+        let mut control = Control::restore(&memory, reader.block()?)?;
+        control.avoid(table.lost().collect());
         let hosts = read_hosts(&mut reader)?;
         let identities = read_identities(&mut reader, former_until)?;
         let makings = read_makings(&mut reader)?;
@@ -133,7 +144,8 @@ fn read_hosts(reader: &mut Reader<'_>) -> Option<Hosts> {
     let (registered, count) = (reader.u16()?, reader.u16()?);
     let mut hosts = Vec::new();
     for _ in 0..count {
-        let (number, up, keeps) = (reader.u16()?, reader.flag()?, reader.flag()?);
+        let (number, up, leaving) = (reader.u16()?, reader.flag()?, reader.flag()?);
+        let keeps = reader.flag()?;
         let (boot, memory_bytes) = (reader.u64()?, reader.u64()?);
         let info = HostInfo {
             number,
@@ -143,6 +155,7 @@ fn read_hosts(reader: &mut Reader<'_>) -> Option<Hosts> {
             up,
             voter: false,
             memory_bytes,
+            leaving,
         };
         hosts.push(Host { info, boot, keeps });
     }
@@ -179,7 +192,14 @@ fn read_makings(reader: &mut Reader<'_>) -> Option<Makings> {
             2 => Phase::Settled,
             _ => return None,
         };
-        list.push(Making { volume, copy, phase });
+        let (replaces, other) = (reader.flag()?, reader.u16()?);
+        if !replaces && other != 0 {
+            return None;
+        }
+        list.push(Making { volume, copy, phase, replaces: replaces.then_some(other) });
     }
-    Some(Makings { list, closed_at: closed.then_some(at) })
+    let count = reader.u16()?;
+    let swaps = (0..count).map(|_| reader.u16()).collect::<Option<_>>()?;
+    let (rest_until, spreading, always) = (reader.u64()?, reader.flag()?, reader.flag()?);
+    Some(Makings { list, closed_at: closed.then_some(at), swaps, rest_until, spreading, always })
 }

@@ -55,12 +55,6 @@ impl ClusterState {
         }
     }
 
-    /// A volume of which no complete copy is left.
-    pub(super) fn volume_without_copies(&self) -> Option<u16> {
-        let volumes = (0..).zip(self.table.volumes());
-        volumes.filter(|(_, entry)| entry.primary.is_none()).map(|(volume, _)| volume).next()
-    }
-
     /// P6: whether a silent host may come back with a volume of which every copy is on a silent host. Then
     /// the leader does not declare it lost: an operator may.
     pub fn awaits(&self, host: u16, silent: &[u16]) -> bool {
@@ -147,6 +141,8 @@ impl ClusterState {
     fn set_table(&mut self, epoch: u64, sites: Vec<CopySite>, entries: Vec<VolumeEntry>) {
         if let Ok(table) = VolumeTable::new(epoch, sites, entries) {
             self.table = Arc::new(table);
+            // New trees have their root words elsewhere.
+            self.control.avoid(self.table.lost().collect());
         }
     }
 }

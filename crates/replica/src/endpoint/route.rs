@@ -46,7 +46,7 @@ impl Volumes {
         let entry = self.table.volume(volume).ok_or(FabricError::NoSuchServer { server: volume })?;
         entry.copy(role).ok_or(match role {
             // No complete copy of the volume is left.
-            Role::Primary => FabricError::ServerLost { server: volume },
+            Role::Primary => FabricError::VolumeLost { volume },
             Role::Backup | Role::Joining => {
                 FabricError::Unsupported { what: "reach a copy that is not there" }
             }

@@ -262,7 +262,7 @@ fn one_copy_can_be_reached_alone() {
 fn bad_volumes_give_typed_errors() {
     let endpoint = replicated();
     let ticket = endpoint.post(update(&endpoint, 3));
-    expect(poll(&endpoint, ticket), Poll::Ready(Err(FabricError::ServerLost { server: 3 })));
+    expect(poll(&endpoint, ticket), Poll::Ready(Err(FabricError::VolumeLost { volume: 3 })));
     let ticket = endpoint.post(update(&endpoint, 9));
     expect(poll(&endpoint, ticket), Poll::Ready(Err(FabricError::NoSuchServer { server: 9 })));
     let mut cx = Context::from_waker(Waker::noop());

@@ -15,6 +15,7 @@ mod network;
 #[cfg(target_os = "linux")]
 mod one_key;
 mod panics;
+mod replicated;
 mod strays;
 mod suites;
 mod types;

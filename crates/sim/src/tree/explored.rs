@@ -70,6 +70,8 @@ pub struct Crashes {
     pub lost: u32,
     /// How often hosts came back with their memory.
     pub returns: u32,
+    /// Copies that were to move, volumes whose primary and backup changed places, and hosts that have left.
+    pub moved: (u32, u32, u32),
     /// Whether a made copy became a primary.
     pub failed_over: bool,
 }
@@ -91,6 +93,7 @@ impl Crashes {
             made,
             lost,
             returns: sim.returns(),
+            moved: sim.moved_and_left(),
             failed_over: sim
                 .volumes()
                 .volumes()
@@ -175,6 +178,12 @@ shares! {
     losses,
     /// A copy that was made again became the primary of its volume.
     failover_to_made,
+    /// A copy was planned to move to another host.
+    moving,
+    /// A primary and a backup changed places.
+    swap,
+    /// A host has left in order.
+    left,
     /// A host came back with its memory.
     host_returned,
 }
@@ -234,6 +243,9 @@ impl Explored {
             making: seen.crashes.made > 0,
             losses: seen.crashes.lost > 1,
             failover_to_made: seen.crashes.failed_over,
+            moving: seen.crashes.moved.0 > 0,
+            swap: seen.crashes.moved.1 > 0,
+            left: seen.crashes.moved.2 > 0,
             host_returned: seen.crashes.returns > 0,
         };
         self.with.add(happened.map(u64::from));
@@ -336,7 +348,8 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
-            let Shares { making, losses, failover_to_made, host_returned, .. } = self.with;
+            let Shares { making, losses, failover_to_made, moving, swap, left, host_returned, .. } =
+                self.with;
             if making > 0 {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
@@ -344,6 +357,11 @@ impl fmt::Display for Explored {
             }
             if host_returned > 0 {
                 write!(f, "{:.1} % with a host that came back, ", percent(host_returned))?;
+            }
+            if moving > 0 {
+                write!(f, "{:.1} % with a copy that moves, ", percent(moving))?;
+                write!(f, "{:.1} % with primary and backup exchanged, ", percent(swap))?;
+                write!(f, "{:.1} % with a host that left, ", percent(left))?;
             }
             write!(f, "at most {} verbs an operation; ", self.most_verbs)?;
         }

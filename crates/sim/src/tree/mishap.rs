@@ -90,6 +90,20 @@ pub enum Mishap {
         /// The event before which it happens.
         step: u64,
     },
+    /// An operator lets a host leave, as soon as the others can take its copies.
+    Drain {
+        /// The host.
+        host: u16,
+        /// The event before which it happens.
+        step: u64,
+        /// After how many events the operator lets it stay.
+        cancel: Option<u64>,
+    },
+    /// An operator has copies spread evenly.
+    Spread {
+        /// The event before which it happens.
+        step: u64,
+    },
     /// One more host is lost, when copies are made or were made again.
     Again {
         /// When, and which one.
@@ -107,6 +121,9 @@ const STEPS_OF_OPERATION: u32 = 45;
 /// Approximate number of effects of an operation.
 const EFFECTS_OF_OPERATION: u32 = 14;
 
+/// How many events later an operator asks again for a host to leave.
+const DRAINS: [u64; 3] = [0, 150, 400];
+
 impl Mishap {
     /// Draws up to three faults from `seed`, plus at most one ambush.
     pub fn drawn(seed: u64, scenario: &Scenario) -> Vec<Self> {
@@ -116,7 +133,9 @@ impl Mishap {
         let count =
             if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
-        if scenario.remade {
+        if scenario.moved {
+            mishaps.extend(Self::moves(&mut rng, scenario, lease));
+        } else if scenario.remade {
             mishaps.extend(Self::losses(&mut rng, scenario, lease));
         } else if replicated && !rng.one_in(4) {
             mishaps.push(Self::lost_host(&mut rng, scenario, lease));
@@ -214,9 +233,46 @@ impl Mishap {
         mishaps
     }
 
+    /// Hosts join, one leaves, copies are spread, and hosts are lost meanwhile: those that a copy moves from or
+    /// to, and others.
+    fn moves(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
+        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
+        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+        let early = |rng: &mut Rng| rng.below(steps / 8) as u64;
+        let dead_for = |rng: &mut Rng| rng.one_in(2).then(|| rng.below(lease / 2) as u64);
+        let mut mishaps = vec![Self::Join { step: early(rng) }];
+        if rng.one_in(3) {
+            mishaps.push(Self::Join { step: early(rng) });
+        }
+        let drained = rng.below(usize::from(hosts)) as u16;
+        if !rng.one_in(4) {
+            let cancel = rng.one_in(5).then(|| rng.below(lease) as u64);
+            mishaps.push(Self::Drain { host: drained, step: early(rng), cancel });
+        }
+        if mishaps.len() == 1 || rng.one_in(2) {
+            mishaps.push(Self::Spread { step: early(rng) + rng.below(steps / 4) as u64 });
+        }
+        if rng.one_in(3) {
+            // The host that leaves, or any of the first ones.
+            let host = if rng.one_in(2) { drained } else { rng.below(usize::from(hosts)) as u16 };
+            mishaps.push(Self::Host { host, step: rng.below(steps / 2) as u64, dead_for: dead_for(rng) });
+        }
+        for midway in [true, false] {
+            if rng.one_in(4) {
+                let (after, pick) = (rng.below(2 * lease) as u64, rng.below(4) as u16);
+                let loss = LaterLoss { midway, after, pick, dead_for: dead_for(rng) };
+                mishaps.push(Self::Again { loss });
+            }
+        }
+        if rng.one_in(5) {
+            mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
+        }
+        mishaps
+    }
+
     /// Whether this is a part of making copies again, and no trouble for clients beyond new epochs.
     pub(super) fn is_harmless(&self) -> bool {
-        matches!(self, Self::Join { .. } | Self::GiveUp { .. })
+        matches!(self, Self::Join { .. } | Self::GiveUp { .. } | Self::Drain { .. } | Self::Spread { .. })
     }
 
     /// The loss that follows others, if this is one.
@@ -267,6 +323,7 @@ impl Mishap {
             Self::Ambush { .. } | Self::Restart { .. } | Self::Host { .. } => true,
             // Every table change ends the identity.
             Self::Return { .. } | Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
+            Self::Drain { .. } | Self::Spread { .. } => true,
         }
     }
 
@@ -307,6 +364,16 @@ impl Mishap {
                 sim.fault_at(step + dead_for, Fault::HostReturns { host });
             }
             Self::Join { step } => sim.fault_at(step, Fault::HostJoins),
+            Self::Drain { host, step, cancel } => {
+                // The operator asks again until the hosts are there that can take its copies.
+                for at in DRAINS {
+                    sim.fault_at(step + at, Fault::Drain { host, cancel: false });
+                }
+                if let Some(after) = cancel {
+                    sim.fault_at(step + DRAINS[2] + 1 + after, Fault::Drain { host, cancel: true });
+                }
+            }
+            Self::Spread { step } => sim.fault_at(step, Fault::Spread),
             // The world waits until they are due.
             Self::Again { .. } | Self::GiveUp { .. } => {}
         }
@@ -354,6 +421,11 @@ impl fmt::Display for Mishap {
                 write!(f, "host {host} dies at event {step}, and comes back {dead_for} events later")
             }
             Self::Join { step } => write!(f, "a host joins at event {step}"),
+            Self::Drain { host, step, cancel } => {
+                write!(f, "host {host} shall leave at event {step}")?;
+                cancel.map_or(Ok(()), |after| write!(f, ", and stays {after} events later"))
+            }
+            Self::Spread { step } => write!(f, "copies are spread evenly at event {step}"),
             Self::Again { loss: LaterLoss { midway, after, pick, dead_for } } => {
                 let when = if *midway { "a copy is planned" } else { "copies were made" };
                 write!(f, "{after} events after {when}, a host of volume {pick} ")?;

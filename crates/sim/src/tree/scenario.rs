@@ -99,6 +99,8 @@ pub struct Scenario {
     pub hosts: u16,
     /// Hosts join, lost copies are made again, and more hosts are lost. Needs `replicas`.
     pub remade: bool,
+    /// Hosts join and leave, and copies move. Needs `remade`.
+    pub moved: bool,
     /// Number of compute servers.
     pub computes: u32,
     /// Threads of each compute server.
@@ -165,6 +167,7 @@ impl Default for Scenario {
             replicas: 1,
             hosts: 1,
             remade: false,
+            moved: false,
             computes: 2,
             threads: 2,
             operations: 4,
@@ -314,6 +317,8 @@ impl Scenario {
             hosts: 2 + u16::from(third),
             servers,
             remade,
+            // Drawn apart from the rest: the other scenarios stay as they are.
+            moved: remade && Rng::new(seed ^ 0x4d4f_5645).one_in(3),
             // Each copy that is made takes clients two identities more.
             operations: if remade { drawn.operations + 6 } else { drawn.operations },
             // A lease must outlast the loss of a host, and a client's way to its next identity.

@@ -7,6 +7,7 @@ use crate::hash::{mix, mix_bytes};
 use crate::memory::CpuView;
 use crate::sim::{Fault, Outcome, Waiting};
 use crate::trace::Detail;
+use sherman_fabric::control::Spreading;
 use sherman_fabric::{ComputeId, FabricError, Peer, Refusal, Request, Response, Seen, Ticket};
 use sherman_layout::FormatOptions;
 use sherman_memory_server::{Memories, MemoryServer};
@@ -237,6 +238,8 @@ impl World {
             Fault::HostReturns { host } => self.return_host(host),
             Fault::HostJoins => self.join_host(),
             Fault::AbortMaking => self.abort_makings(),
+            Fault::Drain { host, cancel } => self.operate(Request::Drain { host, cancel }),
+            Fault::Spread => self.operate(Request::Rebalance { when: Spreading::Now }),
         }
     }
 

@@ -15,7 +15,7 @@ use super::flight::NO_TASK;
 use crate::knobs::Breach;
 use crate::memory::CpuView;
 use crate::sim::Fault;
-use sherman_fabric::Space;
+use sherman_fabric::{Request, Space};
 use sherman_layout::ChunkEntry;
 use sherman_memory_server::cluster::{Making, Phase};
 use sherman_memory_server::{Command, Memories, MemoryServer};
@@ -60,6 +60,11 @@ pub(crate) struct Copier {
     work: BTreeMap<u16, Work>,
     /// How many copies were made again.
     pub(crate) made: u32,
+    /// How many copies moved, how many volumes had their primary and backup exchanged, and how many hosts have
+    /// left.
+    pub(crate) moved: u32,
+    pub(crate) swapped: u32,
+    pub(crate) left: u32,
     /// The event at which the last one was, and the one at which the last making was planned.
     made_at: u64,
     planned_at: u64,
@@ -117,6 +122,7 @@ impl World {
         copier.closed_at = closed.then_some(copier.closed_at.unwrap_or(steps));
         for making in &makings {
             let known = self.volumes.copier.work.contains_key(&making.copy);
+            self.volumes.copier.moved += u32::from(!known && making.replaces.is_some());
             // Only as many copies can be made as the world has memory for.
             if !known && usize::from(making.copy) < self.servers.len() {
                 self.volumes.copier.work.insert(making.copy, Work::default());
@@ -172,8 +178,11 @@ impl World {
     /// Counts the copies that a new table names for the first time.
     pub(super) fn note_made(&mut self, former: &VolumeTable) {
         let table = &self.volumes.table;
-        let named = table.volumes().iter().filter_map(|entry| entry.backup);
+        let named = table.volumes().iter().flat_map(|entry| entry.copies()).map(|(_, copy)| copy);
         let new = named.filter(|&copy| former.of_copy(copy).is_none()).count() as u32;
+        let swapped = former.volumes().iter().zip(table.volumes());
+        let swapped = swapped.filter(|(was, is)| was.primary == is.backup && is.backup.is_some()).count();
+        self.volumes.copier.swapped += swapped as u32;
         if new > 0 {
             self.volumes.copier.made += new;
             self.volumes.copier.made_at = self.steps;
@@ -201,6 +210,12 @@ impl World {
     /// Does a bit of work for every making.
     pub(crate) fn work_once(&mut self) {
         let makings = self.volumes.cluster().map_or_else(Vec::new, |state| state.makings().to_vec());
+        if makings.is_empty() && self.breaks(Breach::SwappedAtOnce) {
+            if let Some(state) = self.volumes.cluster_mut() {
+                state.open_unsettled();
+            }
+            self.follow();
+        }
         for making in makings {
             let primary = self.primary(making.volume);
             let up = self.volumes.is_up(primary) && self.volumes.is_up(making.copy);
@@ -226,6 +241,9 @@ impl World {
                 let bytes = self.servers[usize::from(primary)].memory.size(Space::Host);
                 let (from, to) = (bytes * work.pieces / PIECES, bytes * (work.pieces + 1) / PIECES);
                 self.copy_range(primary, copy, from / 8 * 8, to / 8 * 8);
+                if self.breaks(Breach::MovedLanesKept) && making.replaces.is_some() {
+                    self.copy_lanes(primary, copy);
+                }
                 work.pieces += 1;
                 None
             }
@@ -237,8 +255,15 @@ impl World {
             }
             Phase::Copied if closed && work.copied_in != Some(epoch) => {
                 if quiet || self.breaks(Breach::CopiedBeforeQuiet) {
-                    if !reused && !self.breaks(Breach::TrustsFirstCopy) {
+                    let trusts = self.breaks(Breach::TrustsFirstCopy)
+                        || self.breaks(Breach::MoveTrustsFirstCopy) && making.replaces.is_some();
+                    if !reused && !trusts {
                         self.copy_all(primary, copy);
+                    }
+                    if let Some(source) = making.replaces
+                        && self.breaks(Breach::SourceDroppedEarly)
+                    {
+                        self.forget_memory(source);
                     }
                     self.log.remark(NO_TASK, self.now, format!("copy {copy} has all bytes"));
                     work.copied_in = Some(epoch);
@@ -248,6 +273,20 @@ impl World {
             Phase::Copied if closed => Some(Command::Settled { now, copy, epoch }),
             Phase::Copied | Phase::Settled => None,
         }
+    }
+
+    /// A planted bug: a new copy gets the lanes of the primary, too.
+    fn copy_lanes(&mut self, from: u16, to: u16) {
+        let bytes = self.servers[usize::from(from)].memory.size(Space::OnChip);
+        let lanes = self.servers[usize::from(from)].memory.bytes(Space::OnChip, 0, bytes as usize).to_vec();
+        self.servers[usize::from(to)].memory.store(Space::OnChip, 0, &lanes);
+    }
+
+    /// A planted bug: a host drops a copy while the table still names it.
+    fn forget_memory(&mut self, copy: u16) {
+        let memory = &mut self.servers[usize::from(copy)].memory;
+        let zeros = vec![0; memory.size(Space::Host) as usize];
+        memory.store(Space::Host, 0, &zeros);
     }
 
     fn copy_all(&mut self, from: u16, to: u16) {
@@ -285,6 +324,27 @@ impl World {
                 .bytes(Space::Host, first, (last - first) as usize)
                 .to_vec();
             self.servers[usize::from(to)].memory.store(Space::Host, first, &bytes);
+        }
+    }
+
+    /// An operator asks. A refusal changes nothing.
+    pub(super) fn operate(&mut self, request: Request) {
+        let now = self.now;
+        if let Some(state) = self.volumes.cluster_mut() {
+            let _ = state.apply(&Command::Operate { now, request });
+            self.follow();
+        }
+    }
+
+    /// The process of a host that has left ends.
+    pub(super) fn end_left_hosts(&mut self) {
+        let hosts = self.volumes.cluster().into_iter().flat_map(|state| state.hosts());
+        let left: Vec<u16> = hosts.filter(|host| host.info.has_left()).map(|host| host.info.number).collect();
+        for host in left {
+            if self.volumes.is_running(host) {
+                self.volumes.copier.left += 1;
+                self.take_down(host);
+            }
         }
     }
 

@@ -140,6 +140,11 @@ impl Volumes {
         self.table.sites().get(usize::from(copy)).map_or(u16::MAX, |site| site.host)
     }
 
+    /// Whether a host's process runs.
+    pub(super) fn is_running(&self, host: u16) -> bool {
+        self.up.get(usize::from(host)).copied().unwrap_or(false)
+    }
+
     pub(super) fn is_up(&self, copy: u16) -> bool {
         self.up.get(usize::from(self.host_of(copy))).copied().unwrap_or(true)
     }
@@ -341,6 +346,7 @@ impl World {
         self.follow_makings();
         let next = self.bend(next);
         if Arc::ptr_eq(&next, &self.volumes.table) || *next == *self.volumes.table {
+            self.end_left_hosts();
             return;
         }
         let former = std::mem::replace(&mut self.volumes.table, next);
@@ -358,6 +364,7 @@ impl World {
         }
         self.note_made(&former);
         self.volumes.former = Some(former);
+        self.end_left_hosts();
         self.log.remark(NO_TASK, self.now, format!("new table: {:?}", table.volumes()));
     }
 
@@ -470,10 +477,13 @@ impl World {
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.
     fn promote(&mut self, copy: u16) {
+        let kept = self.breaks(Breach::MovedLanesKept);
         let target = &mut self.servers[usize::from(copy)];
         target.cpu_used = true;
-        let lanes = vec![0; target.memory.size(Space::OnChip) as usize];
-        target.memory.store(Space::OnChip, 0, &lanes);
+        if !kept {
+            let lanes = vec![0; target.memory.size(Space::OnChip) as usize];
+            target.memory.store(Space::OnChip, 0, &lanes);
+        }
         match Volume::promote(&CpuView::new(&mut target.memory)) {
             Ok(volume) => target.cpu.volume = volume,
             Err(error) => {

@@ -59,6 +59,9 @@ fn lost_hosts_lose_no_acknowledged_change_and_show_no_stale_read() {
         "{makings} schedules made a copy again, {losses} lost hosts twice, {failovers} used a made copy"
     );
     assert!(makings > count / 8 && losses > count / 32 && failovers > count / 64);
+    let (moving, swaps, left) = (explored.with.moving, explored.with.swap, explored.with.left);
+    println!("{moving} schedules moved copies, {swaps} exchanged primary and backup, a host left in {left}");
+    assert!(moving > count / 32 && left > count / 64);
     let came_back = explored.share(explored.with.rejoin);
     // Less the error of a share in so many schedules, three times its standard deviation.
     let error = 1.5 / (count as f64).sqrt();

@@ -139,11 +139,10 @@ impl Connection {
     /// Decodes and executes `input`. Returns how many bytes of it were used.
     pub(super) fn advance(&mut self, work: &mut Work<'_>, input: &[u8], out: &mut Out) -> (usize, Further) {
         let mut used = 0;
-        let takes_frames = work.shared.path().is_none_or(|path| path.takes_frames());
         loop {
             let rest = &input[used..];
             let (more, stop) = match &mut self.phase {
-                Phase::Open(Peer::Member(Member { served, gate })) if takes_frames => {
+                Phase::Open(Peer::Member(Member { served, gate })) if served.takes_frames() => {
                     execute::lists(work, &served.host, gate, &mut self.list, rest, out)
                 }
                 phase @ (Phase::Open(_) | Phase::Greeting(_)) => match FrameHeader::decode(rest) {
@@ -240,10 +239,12 @@ impl Connection {
                 }
                 Ok(())
             }
-            (Phase::Open(Peer::Member(Member { gate, .. })), FrameKind::Attach) if self.link.is_none() => {
+            (Phase::Open(Peer::Member(Member { served, gate })), FrameKind::Attach)
+                if self.link.is_none() =>
+            {
                 let none = FabricError::Unsupported { what: NO_PATH };
                 let asking = Attaching { session: gate.session(), body, socket: self.socket.as_fd() };
-                match work.shared.path().ok_or(none).and_then(|path| path.attach(&asking)) {
+                match served.path().ok_or(none).and_then(|path| path.attach(&asking)) {
                     Ok(attached) => self.link(header.tag, attached, out),
                     Err(error) => {
                         let mut frame = Vec::new();

@@ -176,7 +176,7 @@ fn welcome(shared: &Shared, peer: &Peer) -> Welcome {
         client,
         incarnation,
         host_bytes: bytes(Space::Host),
-        caps: shared.caps(bytes(Space::OnChip)),
+        caps: Shared::caps(served.and_then(|served| served.path()), bytes(Space::OnChip)),
         max_frame: MAX_FRAME,
         max_reply: MAX_REPLY,
         lease_nanos: superblock.map_or(0, |superblock| superblock.geometry.lease_nanos),

@@ -90,6 +90,7 @@ mod shared;
 pub use error::ServeError;
 pub use limits::Limits;
 pub use listen::Listen;
+pub use served::ServedMemory;
 
 use accept::Acceptor;
 use listen::Listener;
@@ -168,7 +169,7 @@ impl SoftNicServer {
         let ServerOptions { host, plane, listen, shards, secret, insecure, tear_reads, limits, path } =
             options;
         let serves = match (host, plane) {
-            (Some(host), None) => Serves::Memory(Arc::new(Served::plain(host, path.clone()))),
+            (Some(host), None) => Serves::Memory(Arc::new(Served::plain(host, path))),
             (None, Some(_)) if path.is_some() => return Err(ServeError::PathToCopies),
             (None, Some(plane)) => Serves::Copies(Copies::new(plane)),
             (None, None) | (Some(_), Some(_)) => return Err(ServeError::NotOneThing),
@@ -183,7 +184,7 @@ impl SoftNicServer {
         let mailboxes = (0..shards.max(1)).map(|_| Mailbox::new().map(Arc::new));
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>().map_err(ServeError::System)?;
         let limits = limits.fit(getrlimit(Resource::Nofile).current);
-        let shared = Arc::new(Shared::new(serves, secret, tear_reads, limits, path, mailboxes)?);
+        let shared = Arc::new(Shared::new(serves, secret, tear_reads, limits, mailboxes)?);
         shared.take_over_members();
         let mut server = RunningServer { shared, addresses, threads: Vec::new() };
         for index in 0..server.shared.mailboxes.len() {
@@ -230,8 +231,8 @@ impl RunningServer {
     }
 
     /// As [`ServerHandle::install_copy`].
-    pub fn install_copy(&self, copy: u16, host: Arc<Host>) {
-        self.shared.install_copy(copy, host);
+    pub fn install_copy(&self, copy: u16, memory: impl Into<ServedMemory>) {
+        self.shared.install_copy(copy, memory.into());
     }
 
     /// As [`ServerHandle::remove_copy`].
@@ -278,21 +279,21 @@ impl RunningServer {
 pub struct ServerHandle(Arc<Shared>);
 
 impl ServerHandle {
-    /// Serves `host` as copy `copy` of the table of volumes, to clients whose table has the epoch of the
+    /// Serves `memory` as copy `copy` of the table of volumes, to clients whose table has the epoch of the
     /// control plane. Another memory that was served under this number is removed. If it is the same memory,
     /// nothing changes, and clients stay connected. Does nothing on a plain server.
     ///
     /// It takes the lock of a memory that it removes.
-    pub fn install_copy(&self, copy: u16, host: Arc<Host>) {
-        self.0.install_copy(copy, host);
+    pub fn install_copy(&self, copy: u16, memory: impl Into<ServedMemory>) {
+        self.0.install_copy(copy, memory.into());
     }
 
-    /// Takes bytes for copy `copy`, which is being made in the memory of `host`. They come from the host of
+    /// Takes bytes for copy `copy`, which is being made in `memory`. They come from the host of
     /// its primary. Nobody else reaches the copy until it is [installed](Self::install_copy). Another memory
     /// that was served under this number is removed. If it is the same memory, nothing changes. Does nothing
     /// on a plain server.
-    pub fn install_filling(&self, copy: u16, host: Arc<Host>) {
-        self.0.install_filling(copy, host);
+    pub fn install_filling(&self, copy: u16, memory: impl Into<ServedMemory>) {
+        self.0.install_filling(copy, memory.into());
     }
 
     /// Sets the way from a copy that is a primary to the other copies of its volume (T5); `None` if there are

@@ -17,6 +17,21 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+/// A memory to serve, and perhaps another way to it than lists in frames.
+#[derive(Clone, Debug)]
+pub struct ServedMemory {
+    /// The memory.
+    pub host: Arc<Host>,
+    /// The other way.
+    pub path: Option<Arc<dyn DataPath>>,
+}
+
+impl From<Arc<Host>> for ServedMemory {
+    fn from(host: Arc<Host>) -> Self {
+        Self { host, path: None }
+    }
+}
+
 /// One memory, and the sessions of its clients.
 #[derive(Debug)]
 pub(super) struct Served {
@@ -41,6 +56,16 @@ impl Served {
             mirror: RwLock::default(),
             filler: Mutex::default(),
         }
+    }
+
+    /// The other way to the memory, if there is one.
+    pub(super) fn path(&self) -> Option<&dyn DataPath> {
+        self.incarnations.path()
+    }
+
+    /// Whether this memory executes lists in frames.
+    pub(super) fn takes_frames(&self) -> bool {
+        self.path().is_none_or(|path| path.takes_frames())
     }
 
     /// The way to the other copies, if there are any. Call it with the lock of the memory held.
@@ -183,8 +208,8 @@ impl Copies {
     }
 
     /// Serves a copy. Returns another memory that was served under this number, whose clients must end.
-    pub(super) fn install(&self, copy: u16, host: Arc<Host>) -> Option<Arc<Served>> {
-        match self.put(copy, host, None) {
+    pub(super) fn install(&self, copy: u16, memory: ServedMemory) -> Option<Arc<Served>> {
+        match self.put(copy, memory, None) {
             Put::Before(served) => {
                 served.end_filling();
                 None
@@ -194,19 +219,20 @@ impl Copies {
     }
 
     /// Takes the bytes of a copy that is being made. Does nothing if this memory is served already.
-    pub(super) fn install_filling(&self, copy: u16, host: Arc<Host>) -> Option<Arc<Served>> {
-        match self.put(copy, host, Some(0)) {
+    pub(super) fn install_filling(&self, copy: u16, memory: ServedMemory) -> Option<Arc<Served>> {
+        match self.put(copy, memory, Some(0)) {
             Put::Before(_) => None,
             Put::InPlaceOf(served) => served,
         }
     }
 
-    fn put(&self, copy: u16, host: Arc<Host>, filler: Option<u64>) -> Put {
+    fn put(&self, copy: u16, memory: ServedMemory, filler: Option<u64>) -> Put {
+        let ServedMemory { host, path } = memory;
         let mut copies = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(served) = copies.get(&copy).filter(|served| Arc::ptr_eq(&served.host, &host)) {
             return Put::Before(Arc::clone(served));
         }
-        let (incarnations, mirror) = (Incarnations::default(), RwLock::default());
+        let (incarnations, mirror) = (Incarnations::new(path), RwLock::default());
         let served = Served { host, incarnations, copy: Some(copy), mirror, filler: Mutex::new(filler) };
         Put::InPlaceOf(copies.insert(copy, Arc::new(served)))
     }

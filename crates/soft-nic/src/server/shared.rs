@@ -7,7 +7,7 @@ use super::events;
 use super::greet::Member;
 use super::mailbox::Mailbox;
 use super::remote::Who;
-use super::served::{Served, Serves};
+use super::served::{Served, ServedMemory, Serves};
 use sherman_control::auth::{self, Secret};
 use sherman_control::path::DataPath;
 use sherman_control::plane::Mirror;
@@ -32,8 +32,6 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// The boot number, which identifies this start of the server; never 0.
     pub(super) boot: u64,
-    /// The other way to the memory.
-    path: Option<Arc<dyn DataPath>>,
     pub(super) counters: Vec<ShardCounters>,
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     /// Wakes the acceptor when the server stops.
@@ -58,7 +56,6 @@ impl Shared {
         secret: Option<Secret>,
         tear_reads: bool,
         limits: Limits,
-        path: Option<Arc<dyn DataPath>>,
         mailboxes: Vec<Arc<Mailbox>>,
     ) -> Result<Self, ServeError> {
         let nonce = auth::nonce().map_err(ServeError::NoRandomness)?;
@@ -69,7 +66,6 @@ impl Shared {
             tear_reads,
             limits,
             boot: u64::from_le_bytes(*word).max(1),
-            path,
             counters: mailboxes.iter().map(|_| ShardCounters::default()).collect(),
             mailboxes,
             stopper: Mailbox::new().map_err(ServeError::System)?,
@@ -84,11 +80,6 @@ impl Shared {
         })
     }
 
-    /// The other way to the memory, if there is one.
-    pub(super) fn path(&self) -> Option<&dyn DataPath> {
-        self.path.as_deref()
-    }
-
     /// The memory of a plain server.
     pub(super) fn plain(&self) -> Option<&Arc<Served>> {
         match &self.serves {
@@ -97,9 +88,10 @@ impl Shared {
         }
     }
 
-    /// The capabilities of this server for clients of a memory with `on_chip_bytes` bytes on chip.
-    pub(super) fn caps(&self, on_chip_bytes: u64) -> Caps {
-        if let Some(path) = self.path() {
+    /// The capabilities of this server for clients of a memory with `on_chip_bytes` bytes on chip, which is
+    /// also reached through `path`.
+    pub(super) fn caps(path: Option<&dyn DataPath>, on_chip_bytes: u64) -> Caps {
+        if let Some(path) = path {
             return path.caps();
         }
         Caps {
@@ -211,7 +203,7 @@ impl Shared {
         if !served.keeps_control() || self.is_stopping() || session.is_connected() {
             return;
         }
-        if self.path().is_some_and(|path| path.guards(&session)) {
+        if served.path().is_some_and(|path| path.guards(&session)) {
             return;
         }
         served.host.lose(&session, |tables| {
@@ -225,9 +217,9 @@ impl Shared {
     }
 
     /// Serves a copy. Another memory that was served under this number is served no more.
-    pub(super) fn install_copy(&self, copy: u16, host: Arc<Host>) {
+    pub(super) fn install_copy(&self, copy: u16, memory: ServedMemory) {
         if let Serves::Copies(copies) = &self.serves {
-            self.end(copies.install(copy, host));
+            self.end(copies.install(copy, memory));
         }
     }
 
@@ -240,9 +232,9 @@ impl Shared {
     }
 
     /// Takes the bytes of a copy that is being made.
-    pub(super) fn install_filling(&self, copy: u16, host: Arc<Host>) {
+    pub(super) fn install_filling(&self, copy: u16, memory: ServedMemory) {
         if let Serves::Copies(copies) = &self.serves {
-            self.end(copies.install_filling(copy, host));
+            self.end(copies.install_filling(copy, memory));
         }
     }
 
@@ -282,8 +274,8 @@ impl Shared {
     /// Tells every thread to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
-        if let Some(path) = self.path() {
-            path.close();
+        for served in self.serves.all() {
+            served.path().into_iter().for_each(|path| path.close());
         }
         self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
         self.stopper.wake();

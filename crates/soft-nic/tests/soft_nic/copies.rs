@@ -499,7 +499,7 @@ fn strangers_may_join_and_operators_may_ask_the_plane_for_everything() {
         Request::Join,
         Request::Cluster,
         Request::Register { offer },
-        Request::Alive { host: 3, incarnation: 1 },
+        Request::Alive { host: 3, incarnation: 1, progress: Vec::new() },
         Request::Copied { copy: 5 },
         Request::Settled { copy: 5, epoch: 3 },
     ];

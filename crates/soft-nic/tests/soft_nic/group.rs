@@ -47,6 +47,7 @@ impl ControlPlane for Plane {
                     up: true,
                     voter: true,
                     memory_bytes: 1 << 20,
+                    leaving: false,
                 };
                 Ok(Response::Cluster(Box::new(ClusterInfo {
                     cluster: CLUSTER,

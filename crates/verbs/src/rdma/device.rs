@@ -60,7 +60,7 @@ impl Drop for Context {
 }
 
 /// An RDMA device that is used through one of its ports.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Device {
     pub(super) opened: Arc<Opened>,
     name: String,

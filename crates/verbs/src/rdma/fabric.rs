@@ -6,9 +6,8 @@ use super::endpoint::VerbsEndpoint;
 use super::link::LinkLimits;
 use crate::VerbsError;
 use crate::options::VerbsOptions;
-use sherman_control::ControlFabric;
 use sherman_control::client::resolve::resolve;
-use sherman_control::{Address, JoinError, JoinOptions};
+use sherman_control::{Address, ControlFabric, CopyPlan, JoinError, JoinOptions, NoLists};
 use sherman_fabric::{Caps, ComputeId, Fabric, FabricError};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,10 +52,43 @@ impl VerbsFabric {
         let near = options.servers.first().and_then(from_here);
         // Before joining: without a device there would be no endpoint.
         let device = Device::open(verbs, near).map_err(VerbsJoinError::Verbs)?;
-        let depth = device.facts.depth(options.servers.len() as u32).map_err(|lack| {
-            VerbsJoinError::Verbs(VerbsError::Lacks { device: device.name().to_owned(), lack })
-        })?;
+        depth(&device, options.servers.len() as u32)?;
         let control = ControlFabric::join(options).map_err(VerbsJoinError::Join)?;
+        Self::over(options, device, near, control)
+    }
+
+    /// Whether the servers are hosts of a replicated cluster, as [`ControlFabric::is_group`].
+    ///
+    /// # Errors
+    /// If none answers, the error of the first one.
+    pub fn is_group(options: &JoinOptions) -> Result<bool, VerbsJoinError> {
+        ControlFabric::<NoLists>::is_group(options).map_err(VerbsJoinError::Join)
+    }
+
+    /// Joins a cluster of hosts as a new compute server, as [`ControlFabric::join_group`]. The servers of this
+    /// fabric are the copies that the table names, each under its number.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_group(
+        options: &JoinOptions,
+        verbs: &VerbsOptions,
+        decode: fn(&[u8]) -> Option<CopyPlan>,
+    ) -> Result<Self, VerbsJoinError> {
+        let near = options.servers.first().and_then(from_here);
+        let device = Device::open(verbs, near).map_err(VerbsJoinError::Verbs)?;
+        let control = ControlFabric::join_group(options, decode).map_err(VerbsJoinError::Join)?;
+        Self::over(options, device, near, control)
+    }
+
+    /// Makes links to every server.
+    fn over(
+        options: &JoinOptions,
+        device: Device,
+        near: Option<IpAddr>,
+        control: ControlFabric,
+    ) -> Result<Self, VerbsJoinError> {
+        let depth = depth(&device, control.servers().into())?;
         let mut caps = control.caps().clone();
         caps.masked_cas &= device.facts.masked_cas;
         let limits = LinkLimits { depth, slab: SLAB, masked_cas: caps.masked_cas, near };
@@ -69,6 +101,11 @@ impl VerbsFabric {
     /// Its identity.
     pub fn client(&self) -> ComputeId {
         self.shared.control.client()
+    }
+
+    /// How often its id was issued.
+    pub fn incarnation(&self) -> u32 {
+        self.shared.control.incarnation()
     }
 
     /// How many memory servers there are.
@@ -103,6 +140,21 @@ impl VerbsFabric {
     /// The id of the cluster, as [`ControlFabric::cluster_id`].
     pub fn cluster_id(&self) -> u64 {
         self.shared.control.cluster_id()
+    }
+
+    /// The bytes of the table of volumes, as [`ControlFabric::table`].
+    pub fn table(&self) -> Option<&[u8]> {
+        self.shared.control.table()
+    }
+
+    /// The hosts that the next identity should ask, as [`ControlFabric::seeds`].
+    pub fn seeds(&self) -> Vec<Address> {
+        self.shared.control.seeds()
+    }
+
+    /// Records that the cluster has a newer table without this copy, as [`ControlFabric::drop_copy`].
+    pub fn drop_copy(&self, copy: u16) {
+        self.shared.control.drop_copy(copy);
     }
 
     /// Marks the identity as ended, as [`ControlFabric::end`].
@@ -151,6 +203,14 @@ impl Shared {
             spares.push(connections);
         }
     }
+}
+
+/// How many requests a queue to each of so many servers may hold.
+fn depth(device: &Device, servers: u32) -> Result<u32, VerbsJoinError> {
+    device
+        .facts
+        .depth(servers)
+        .map_err(|lack| VerbsJoinError::Verbs(VerbsError::Lacks { device: device.name().to_owned(), lack }))
 }
 
 /// The address of this host from which it reaches `server`. Asks the routing table; sends nothing.

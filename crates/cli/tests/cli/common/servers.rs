@@ -62,6 +62,18 @@ impl Server {
         self.child.wait().expect("it ends");
     }
 
+    /// Waits until the server has ended by itself.
+    pub fn wait_for_end(&mut self, limit: Duration) -> ExitStatus {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("its status") {
+                return status;
+            }
+            assert!(Instant::now() < end, "it did not end within {limit:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Starts the server again at the same address.
     pub fn restart(&mut self) {
         let mut args = self.args.clone();

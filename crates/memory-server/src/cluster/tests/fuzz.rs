@@ -2,6 +2,7 @@
 
 use super::*;
 use fastrand::Rng;
+use sherman_fabric::control::Spreading;
 use std::collections::BTreeMap;
 
 /// An identity as its client has it.
@@ -57,8 +58,20 @@ impl Model {
             20 => Request::Short,
             21 => Request::CreateTree { name: format!("t{}", rng.u32(..6)), spec, types: None },
             22 => rng.choice([Request::ListTrees, Request::Volumes, Request::RedoArea]).unwrap(),
+            23 if rng.bool() => Request::Drain { host: rng.u16(..60), cancel: rng.bool() },
             _ if rng.u32(..6) == 0 => Request::DeclareLost { server: rng.u16(..60) },
             _ => Request::Servers,
+        }
+    }
+
+    /// An operator moves copies.
+    fn planned(&self, rng: &mut Rng) -> Request {
+        let host = rng.choice(&self.primaries).copied().filter(|_| rng.u32(..4) > 0).unwrap_or(rng.u16(..60));
+        match rng.u32(..8) {
+            0..=3 => Request::Drain { host, cancel: false },
+            4 => Request::Drain { host, cancel: true },
+            5 | 6 => Request::Rebalance { when: Spreading::Now },
+            _ => Request::Rebalance { when: rng.choice([Spreading::Always, Spreading::Never]).unwrap() },
         }
     }
 
@@ -67,6 +80,10 @@ impl Model {
             return next;
         }
         self.now += rng.u64(..LEASE / 8);
+        if rng.u32(..100) == 0 {
+            // Long enough for another pause that is for moves alone.
+            self.now += 2 * LEASE;
+        }
         let now = if rng.u32(..20) == 0 { self.now / 2 } else { self.now };
         if rng.u32(..6) == 0 && !self.makings.is_empty() {
             return self.report(now, rng);
@@ -105,7 +122,8 @@ impl Model {
                 self.next = Some(Command::Ask { now, client, incarnation, request });
                 Command::Ask { now, client, incarnation, request: Request::Suspect { client: dead } }
             }
-            21..=23 => Command::Operate { now, request: self.request(rng) },
+            21 => Command::Operate { now, request: self.planned(rng) },
+            22 | 23 => Command::Operate { now, request: self.request(rng) },
             _ => {
                 let (client, incarnation) = self.somebody(rng);
                 let request = self.request(rng);
@@ -195,8 +213,8 @@ impl Model {
         *self.answers.entry(answered).or_default() += 1;
     }
 
-    /// E6, L2: what must hold when volumes open.
-    fn check_opening(&self, command: &Command, before: &VolumeTable, state: &ClusterState) {
+    /// E6, L2: what must hold when volumes open. `paused` says whether they were closed for makings.
+    fn check_opening(&self, command: &Command, before: &VolumeTable, paused: bool, state: &ClusterState) {
         let table = state.table();
         assert!(table.epoch() >= before.epoch());
         assert!(table.sites().starts_with(before.sites()), "copies keep their numbers");
@@ -209,8 +227,11 @@ impl Model {
         // before it use the same copies (J6).
         let last = match command {
             Command::AbortMaking { .. } => return,
-            Command::Settled { .. } => table.epoch() - 1,
-            _ => table.epoch(),
+            Command::HostReturned { .. } => table.epoch(),
+            _ if is_loss(command) => table.epoch(),
+            _ if paused => table.epoch() - 1,
+            // Volumes that open may be closed again at once, for others to change places (J3).
+            _ => before.epoch(),
         };
         for believer in self.believers.iter().filter(|believer| believer.epoch < last) {
             assert!(believer.ended || believer.until <= state.now(), "{believer:?} counts on its lease");
@@ -221,29 +242,58 @@ impl Model {
     }
 }
 
+fn is_loss(command: &Command) -> bool {
+    let request = match command {
+        Command::HostLost { .. } => return true,
+        Command::Ask { request, .. } | Command::Operate { request, .. } => request,
+        _ => return false,
+    };
+    matches!(request, Request::DeclareLost { .. })
+}
+
 /// J1, J5: makings are on hosts without a copy, and a table names a new copy only when it was settled in the
-/// epoch before.
+/// epoch before. Primary and backup change places only while nobody of an older epoch is left.
 fn check_makings(command: &Command, before: &ClusterState, state: &ClusterState) -> bool {
     let table = state.table();
     assert!(state.makings().len() <= table.volumes().len());
-    assert!(state.makings_are_legal(), "{command:?}: {:?}", state.makings());
+    assert!(state.makings_are_legal(), "{command:?}: {:?}", state.makings);
     assert!(!state.quiet() || state.is_closed_for_makings());
-    if before.table.volumes().is_empty() {
+    if before.table.volumes().is_empty() || is_loss(command) {
         return false;
     }
     let mut made = false;
     for (volume, (was, is)) in (0..).zip(before.table.volumes().iter().zip(table.volumes())) {
-        let Some(copy) = is.backup.filter(|_| is.backup != was.backup) else { continue };
+        if (was.primary, was.backup) == (is.primary, is.backup) {
+            continue;
+        }
         made = true;
+        assert!(!state.has_closed_volumes());
+        let making = before.makings().iter().find(|making| making.volume == volume);
+        let Some(making) = making else {
+            assert_eq!((was.primary, was.backup), (is.backup, is.primary), "a swap");
+            assert!(before.makings.swaps.contains(&volume) || !before.is_closed_for_makings());
+            assert!(
+                state
+                    .leftovers()
+                    .all(|left| state.identities.epoch(left.client) >= Some(before.table.epoch()))
+            );
+            continue;
+        };
         assert_eq!(table.epoch(), before.table.epoch() + 1);
-        assert!(!state.has_closed_volumes() && !was.open && was.primary == is.primary);
+        assert!(!was.open);
+        match making.replaces {
+            None => assert_eq!((is.primary, is.backup), (was.primary, Some(making.copy))),
+            copy if copy == was.primary => {
+                assert_eq!((is.primary, is.backup), (Some(making.copy), was.backup))
+            }
+            _ => assert_eq!((is.primary, is.backup), (was.primary, Some(making.copy))),
+        }
         // Time has passed since.
         let mut then = before.clone();
         then.clock.advance(command.now());
         assert!(then.quiet());
         let &Command::Settled { copy: reported, epoch, .. } = command else { panic!("named by {command:?}") };
         assert_eq!(epoch, before.table.epoch());
-        assert!(before.makings().iter().any(|making| (making.volume, making.copy) == (volume, copy)));
         let settled = |making: &Making| match making.phase {
             Phase::Planned => false,
             Phase::Copied => making.copy == reported,
@@ -256,8 +306,8 @@ fn check_makings(command: &Command, before: &ClusterState, state: &ClusterState)
 
 /// After the last fault: members recover others, hosts report, and time passes, until nothing changes.
 fn repair(state: &mut ClusterState, model: &mut Model) {
-    for round in 0..40 {
-        model.now += LEASE / 2;
+    for round in 0..60 {
+        model.now += 2 * LEASE;
         let now = model.now;
         state.apply(&Command::Tick { now }).unwrap();
         if let Ok(Response::Admitted(recoverer)) = state.apply(&Command::Join { now }) {
@@ -280,18 +330,19 @@ fn repair(state: &mut ClusterState, model: &mut Model) {
     }
 }
 
-/// Whether every volume with a primary has all the copies that the hosts allow, and is open.
+/// Whether every volume with a primary has all the copies that the hosts allow, and is open, and whether
+/// every host that shall leave has left if it can.
 fn check_repaired(state: &ClusterState) {
     assert_eq!(state.makings(), []);
-    assert!(!state.needs_tick());
-    for entry in state.table().volumes() {
-        let Some(primary) = entry.primary else { continue };
-        let hosts = state.hosts.candidates();
-        let others = hosts.iter().any(|host| Some(host.number) != state.host_of(primary));
-        let copies = if others { state.settings().replicas } else { 1 };
-        assert_eq!(entry.copies().count(), usize::from(copies));
-        assert!(entry.open);
+    assert!(!state.needs_tick() && !state.makings.spreading);
+    let stay = state.hosts.candidates().iter().filter(|host| !host.leaving).count();
+    let copies = usize::from(state.settings().replicas).min(stay);
+    for entry in state.table().volumes().iter().filter(|entry| entry.primary.is_some()) {
+        assert!(entry.open && entry.copies().count() >= copies);
     }
+    let leaving = state.hosts.present().filter(|host| host.leaving);
+    let full = leaving.filter(|host| !state.copies_on(host.number).is_empty()).count();
+    assert!(full == 0 || stay < usize::from(state.settings().replicas), "{full} hosts have not left");
 }
 
 fn state_for(seed: u64) -> ClusterState {
@@ -325,7 +376,7 @@ fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
             assert_eq!(state.reaped(), other.reaped());
             assert!(state.now() >= old);
             model.learn(&command, &answer, before.epoch(), &state);
-            model.check_opening(&command, &before, &state);
+            model.check_opening(&command, &before, copy.is_closed_for_makings(), &state);
             made += u64::from(check_makings(&command, &copy, &state));
             pauses += u64::from(state.is_closed_for_makings() && !copy.is_closed_for_makings());
             closings += u64::from(!was_closed && state.needs_tick());
@@ -340,7 +391,7 @@ fn random_commands_give_every_replica_the_same_state_and_keep_the_rules() {
             }
         }
         repair(&mut state, &mut model);
-        if state.volume_without_copies().is_none() {
+        if state.table().lost().next().is_none() {
             check_repaired(&state);
             repaired += 1;
         }

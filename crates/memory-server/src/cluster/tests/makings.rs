@@ -10,6 +10,12 @@ fn with_a_lost_host() -> ClusterState {
     state
 }
 
+/// The hosts report everything that they are asked for.
+pub(super) fn report_all(state: &mut ClusterState, now: u64) {
+    state.report_copied(now);
+    state.report_settled(now);
+}
+
 fn phases(state: &ClusterState) -> Vec<Phase> {
     state.makings().iter().map(|making| making.phase).collect()
 }
