@@ -121,6 +121,7 @@ Measurements:
 
 Simulated cluster: sim: or sim:?compute=N&memory=N (default 8 each) runs the same code on a model of
 the paper's NICs and CPUs.
+  - sim:?replicas=2 keeps each volume on two memory servers.
   - Times are virtual. The same seed gives the same numbers on any machine.
   - Keys are made when they are touched, so there may be a billion.
   - --threads is the number of threads of each compute server.

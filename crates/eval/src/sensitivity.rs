@@ -1,4 +1,5 @@
-//! Two variants side by side on the NIC model, with each parameter of the model halved and doubled.
+//! Two variants side by side on the NIC model, with each parameter of the model halved and doubled. They may
+//! also be one variant on two clusters, for example with one and with two copies of every volume.
 //!
 //! A claim that one variant is faster than another rests on the model. This table shows how far: for every
 //! parameter and every workload it has the ratio of both throughputs, and the range of these ratios.
@@ -82,6 +83,15 @@ impl fmt::Display for Case {
     }
 }
 
+/// The other side of a comparison.
+#[derive(Clone, Debug)]
+pub struct Against {
+    /// The variant.
+    pub variant: Variant,
+    /// Its cluster; `None` for the same.
+    pub cluster: Option<String>,
+}
+
 /// One of both variants on one case.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CaseResult {
@@ -128,6 +138,8 @@ pub struct Table {
     pub variant: Variant,
     /// The variant that it is compared with.
     pub against: Variant,
+    /// The clusters of both, if they are not the same.
+    pub clusters: Option<[String; 2]>,
     /// Keys loaded.
     pub keys: u64,
     /// Operations measured in each experiment.
@@ -168,13 +180,14 @@ fn models(params: Params, sensitivity: bool) -> Vec<(&'static str, u64, u64, Par
 }
 
 /// Runs every case with both variants, and with `sensitivity` again for each parameter halved and doubled.
-/// Uses `threads` threads. Calls `progress` with the number of finished and of all experiments.
+/// The other variant may have a cluster of its own. Uses `threads` threads. Calls `progress` with the number
+/// of finished and of all experiments.
 ///
 /// # Errors
 /// [`BenchError::bad_option`] distinguishes options that cannot be met from experiments that failed.
 pub fn run(
     options: &BenchOptions,
-    against: Variant,
+    against: &Against,
     cases: &[Case],
     sensitivity: bool,
     threads: usize,
@@ -184,10 +197,13 @@ pub fn run(
     let mut jobs = Vec::new();
     for (_, _, _, params) in &models {
         for case in cases {
-            for variant in [options.variant, against] {
+            let other = against.cluster.as_ref().or(options.cluster.as_ref());
+            let sides = [(options.variant, options.cluster.as_ref()), (against.variant, other)];
+            for (variant, cluster) in sides {
                 let Case { workload, zipf, coroutines, range_size } = *case;
                 let params = *params;
                 let options = BenchOptions {
+                    cluster: cluster.cloned(),
                     variant,
                     workload,
                     zipf,
@@ -208,9 +224,12 @@ pub fn run(
         to,
         pairs: results.by_ref().take(cases.len()).collect(),
     });
+    let own = options.cluster.clone().unwrap_or_else(|| "sim:".to_owned());
+    let clusters = against.cluster.clone().map(|other| [own, other]);
     Ok(Table {
         variant: options.variant,
-        against,
+        against: against.variant,
+        clusters,
         keys: options.keys,
         operations: jobs.first().map_or(0, |job| job.operations),
         seed: options.seed,
@@ -275,7 +294,10 @@ fn run_all(
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (variant, against) = (self.variant.name(), self.against.name());
+        let [variant, against] = [(0, self.variant), (1, self.against)].map(|(at, variant)| {
+            let cluster = self.clusters.as_ref().map(|clusters| format!(" ({})", clusters[at]));
+            variant.name().to_owned() + &cluster.unwrap_or_default()
+        });
         let (keys, operations) = (grouped(self.keys), grouped(self.operations));
         writeln!(f, "{variant} against {against}: {keys} keys, {operations} operations, seed {}", self.seed)?;
         writeln!(f)?;
@@ -353,7 +375,8 @@ mod tests {
             ..BenchOptions::default()
         };
         let cases = ["write-only:0.9:2", "range-only:uniform:1:50"].map(|case| case.parse().expect("a case"));
-        let table = run(&options, Variant::Ours, &cases, true, 2, &|_, _| ()).expect("a table");
+        let same = Against { variant: Variant::Ours, cluster: None };
+        let table = run(&options, &same, &cases, true, 2, &|_, _| ()).expect("a table");
         assert!(table.changed.len() > 40 && table.unchanged.len() == 2);
         let pairs = table.unchanged.iter().chain(table.changed.iter().flat_map(|row| &row.pairs));
         assert!(pairs.into_iter().all(|pair| pair.ratio == 1.0));

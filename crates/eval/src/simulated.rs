@@ -1,6 +1,7 @@
 //! A benchmark on `sim:`: the same workloads and variants on the NIC model, in virtual time.
 //!
-//! `sim:?compute=8&memory=8` gives the number of servers of each kind. Threads are those of each compute
+//! `sim:?compute=8&memory=8` gives the number of servers of each kind, and `replicas=2` gives each volume a
+//! backup. Threads are those of each compute
 //! server. Keys are never loaded but generated on access, so there may be a billion. Times are virtual: the
 //! same options give the same numbers on every machine.
 
@@ -56,34 +57,47 @@ pub struct Speed {
     pub operations_per_second: f64,
 }
 
-/// Returns the numbers of servers in `url`.
-fn servers(url: &str) -> Result<(u16, u16), BenchError> {
+/// The cluster that a URL describes.
+struct Servers {
+    compute: u16,
+    memory: u16,
+    replicas: u16,
+}
+
+/// Returns the numbers of servers and of copies in `url`.
+fn servers(url: &str) -> Result<Servers, BenchError> {
     let bad = |reason: String| BenchError::option("cluster", reason);
     let query = match url.strip_prefix("sim").map(|rest| rest.strip_prefix(':').unwrap_or(rest)) {
         Some("") => "",
         Some(rest) if rest.starts_with('?') => &rest[1..],
         _ => return Err(bad(format!("{url:?}: a simulated cluster is sim: or sim:?compute=N&memory=N"))),
     };
-    let (mut compute, mut memory) = (SERVERS, SERVERS);
+    let mut servers = Servers { compute: SERVERS, memory: SERVERS, replicas: 1 };
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let target = match name {
-            "compute" => &mut compute,
-            "memory" => &mut memory,
-            _ => return Err(bad(format!("sim: has no parameter {name:?}; it has compute and memory"))),
+        let (target, most, what) = match name {
+            "compute" => (&mut servers.compute, experiment::MAX_MACHINES, "servers"),
+            "memory" => (&mut servers.memory, experiment::MAX_MACHINES, "servers"),
+            "replicas" => (&mut servers.replicas, 2, "copies of each volume"),
+            _ => {
+                let known = "compute, memory and replicas";
+                return Err(bad(format!("sim: has no parameter {name:?}; it has {known}")));
+            }
         };
-        let most = experiment::MAX_MACHINES;
         let number = value.parse().ok().filter(|number| (1..=most).contains(number));
-        *target = number.ok_or_else(|| bad(format!("{name}={value}: there can be 1 to {most} servers")))?;
+        *target = number.ok_or_else(|| bad(format!("{name}={value}: there can be 1 to {most} {what}")))?;
     }
-    Ok((compute, memory))
+    if servers.replicas > servers.memory {
+        return Err(bad("replicas=2: two copies of a volume need two memory servers".to_owned()));
+    }
+    Ok(servers)
 }
 
 /// Returns the experiment for `options`.
 pub(crate) fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
     // Check what every benchmark must satisfy, then refuse options that only a real cluster supports.
     options.plan()?;
-    let (compute, memory) = servers(options.cluster.as_deref().unwrap_or("sim:"))?;
+    let Servers { compute, memory, replicas } = servers(options.cluster.as_deref().unwrap_or("sim:"))?;
     if options.format.is_some_and(|format| format != options.variant.format()) {
         return Err(BenchError::option("format", "on sim: nodes always have the variant's format"));
     }
@@ -117,6 +131,7 @@ pub(crate) fn job(options: &BenchOptions) -> Result<TreeJob, BenchError> {
         fill: options.fill,
         compute,
         memory,
+        replicas,
         threads: number("threads", options.threads)?,
         coroutines: number("coroutines", options.coroutines)?,
         cache_bytes: options.cache_bytes as u64,
@@ -199,8 +214,12 @@ impl fmt::Display for SimReport {
         )?;
         writeln!(
             f,
-            "simulated: {} compute servers x {} threads x {} in flight, {} memory servers, in virtual time",
-            job.compute, job.threads, job.coroutines, job.memory
+            "simulated: {} compute servers x {} threads x {} in flight, {} memory servers{}, in virtual time",
+            job.compute,
+            job.threads,
+            job.coroutines,
+            job.memory,
+            if job.replicas > 1 { ", two copies of each volume" } else { "" }
         )?;
         writeln!(f)?;
         write!(f, "throughput  {:.3} Mop/s", self.throughput_mops)?;
@@ -274,7 +293,10 @@ mod tests {
             (small("sim:?memory=70000"), "cluster", "1 to 1024"),
             (small("sim:?memory=0"), "cluster", "1 to 1024"),
             (small("sim:?memory"), "cluster", "1 to 1024"),
-            (small("sim:?servers=3"), "cluster", "compute and memory"),
+            (small("sim:?servers=3"), "cluster", "compute, memory and replicas"),
+            (small("sim:?replicas=0"), "cluster", "1 to 2 copies"),
+            (small("sim:?replicas=3"), "cluster", "1 to 2 copies"),
+            (small("sim:?memory=1&replicas=2"), "cluster", "two memory servers"),
             (small("sim://host"), "cluster", "sim:?compute"),
             (BenchOptions { threads: 0, ..small("sim:") }, "threads", "1 to 1024"),
             (BenchOptions { zipf: 1.5, ..small("sim:") }, "zipf", "below 1"),

@@ -122,6 +122,11 @@ impl Tasks {
         task
     }
 
+    /// The address that all wakers of a task have in common, and no other task's. 0 if there is no such task.
+    pub(crate) fn waker_address(&self, task: u32) -> usize {
+        self.slots.get(task as usize).map_or(0, |task| task.waker.data().addr())
+    }
+
     pub(crate) fn name(&self, task: u32) -> Option<&TaskName> {
         self.slots.get(task as usize).map(|task| &task.name)
     }

@@ -24,7 +24,8 @@ The same options give the same table on any machine.
 Examples:
   sherman sensitivity --base-only
   sherman sensitivity --case write-intensive:0.99:1 --case read-only:uniform:8 --ops 50k
-  sherman sensitivity --variant +hierarchical --against fg+ --json-out table.json";
+  sherman sensitivity --variant +hierarchical --against fg+ --json-out table.json
+  sherman sensitivity --against ours --against-cluster sim: --cluster 'sim:?replicas=2'";
 
 /// The options of `sherman sensitivity`.
 #[derive(Debug, Args)]
@@ -37,6 +38,10 @@ pub struct SensitivityArgs {
     /// Divide by the throughput of this variant
     #[arg(long, value_name = "NAME", default_value = "sherman", help_heading = "Systems")]
     pub against: Variant,
+
+    /// Measure the other variant on this model of a cluster [default: the one of --cluster]
+    #[arg(long, value_name = "URL", help_heading = "Systems")]
+    pub against_cluster: Option<String>,
 
     /// Set the size of the index cache in bytes
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = size, help_heading = "Systems")]

@@ -8,15 +8,22 @@ use crate::progress::ExperimentsBar;
 use crate::sensitivity::args::SensitivityArgs;
 use crate::target::announce;
 use sherman_eval::options::cores;
-use sherman_eval::sensitivity::{self, CASES, Case};
+use sherman_eval::sensitivity::{self, Against, CASES, Case};
 use sherman_eval::{BenchError, BenchOptions, Length, simulated};
 
 /// Runs the experiments and prints the table.
 pub fn run(args: &SensitivityArgs) -> Result<(), Failure> {
     args.output.check_path()?;
-    if !simulated::is_simulated(&args.cluster) {
-        return Err(Failure::option("cluster", "the command needs a model: sim: or sim:?compute=N&memory=N"));
+    let clusters = [("cluster", Some(&args.cluster)), ("against-cluster", args.against_cluster.as_ref())];
+    for (option, url) in clusters {
+        if url.is_some_and(|url| !simulated::is_simulated(url)) {
+            return Err(Failure::option(
+                option,
+                "the command needs a model: sim: or sim:?compute=N&memory=N",
+            ));
+        }
     }
+    let against = Against { variant: args.against, cluster: args.against_cluster.clone() };
     let options = BenchOptions {
         cluster: Some(args.cluster.clone()),
         variant: args.variant,
@@ -38,7 +45,7 @@ pub fn run(args: &SensitivityArgs) -> Result<(), Failure> {
     let bar = ExperimentsBar::default();
     let threads = args.threads.unwrap_or_else(cores);
     let table: Result<_, BenchError> =
-        sensitivity::run(&options, args.against, &cases, !args.base_only, threads, &|done, all| {
+        sensitivity::run(&options, &against, &cases, !args.base_only, threads, &|done, all| {
             bar.show(done, all);
         });
     bar.clear();

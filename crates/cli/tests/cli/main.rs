@@ -10,6 +10,7 @@ mod cluster;
 mod commands;
 mod common;
 mod contract;
+mod costs;
 #[path = "../../../sherman/examples/endless_inserts.rs"]
 mod endless_inserts;
 mod exit_codes;

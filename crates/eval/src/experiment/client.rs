@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::workload::{Action, Generator};
 use sherman_core::{Cause, Direction, Op, TreeState, Worker};
 use sherman_fabric::Clock;
-use sherman_sim::nic::{NicEndpoint, Quiet};
+use sherman_sim::nic::{NicVolumeEndpoint, Quiet};
 use std::cell::RefCell;
 use std::ops::Bound;
 use std::rc::Rc;
@@ -34,10 +34,17 @@ pub(super) struct Ledger {
     /// Bytes of the WRITE that releases a lock; 0 if an atomic releases it.
     pub release_bytes: u64,
     pub leaf_bytes: u64,
+    /// Copies of each volume. Data are written to each of them, and a lock is at one.
+    pub copies: u64,
 }
 
 impl Ledger {
-    pub(super) fn new(operations: u64, release_bytes: u64, leaf_bytes: u64) -> Result<Self, BenchError> {
+    pub(super) fn new(
+        operations: u64,
+        release_bytes: u64,
+        leaf_bytes: u64,
+        copies: u64,
+    ) -> Result<Self, BenchError> {
         Ok(Self {
             meter: Meter::new(operations),
             all: Latencies::new()?,
@@ -54,6 +61,7 @@ impl Ledger {
             failure: None,
             release_bytes,
             leaf_bytes,
+            copies,
         })
     }
 
@@ -61,27 +69,28 @@ impl Ledger {
         self.failure.is_some() || self.meter.is_over()
     }
 
-    fn note_cache(&mut self, op: &Op<'_, NicEndpoint>) {
+    fn note_cache(&mut self, op: &Op<'_, NicVolumeEndpoint>) {
         self.hits += op.cache_hits();
         self.misses += op.cache_misses();
     }
 
-    fn note_lookup(&mut self, op: &Op<'_, NicEndpoint>, nanos: u64) {
+    fn note_lookup(&mut self, op: &Op<'_, NicVolumeEndpoint>, nanos: u64) {
         self.lookups.record(nanos);
         self.read_retries.add(op.retries().get(Cause::TornNode) + op.retries().get(Cause::TornEntry));
         self.note_cache(op);
     }
 
-    fn note_write(&mut self, op: &Op<'_, NicEndpoint>, nanos: u64) {
+    fn note_write(&mut self, op: &Op<'_, NicVolumeEndpoint>, nanos: u64) {
         let tally = op.tally();
         self.writes.record(nanos);
         self.write_round_trips.add(tally.round_trips);
         // The last WRITE is the release. If the lock was handed over, there is one WRITE less.
-        let release = if tally.writes > 1 { self.release_bytes } else { 0 };
+        let release = if tally.writes > self.copies { self.release_bytes } else { 0 };
         self.write_bytes.add(tally.bytes_written - release.min(tally.bytes_written));
         // A split writes a new node and at least the remainder of the old one. No other operation writes much
         // more than one node.
-        self.splits += u64::from(tally.bytes_written >= self.leaf_bytes + self.leaf_bytes / 4);
+        self.splits +=
+            u64::from(tally.bytes_written >= self.copies * (self.leaf_bytes + self.leaf_bytes / 4));
         self.handovers += u64::from(op.handovers() > 0);
         self.note_cache(op);
     }
@@ -143,7 +152,7 @@ impl Warmth {
 
 /// A client.
 pub(super) struct Client {
-    pub worker: Rc<Worker<NicEndpoint>>,
+    pub worker: Rc<Worker<NicVolumeEndpoint>>,
     pub tree: Arc<TreeState>,
     pub generator: Generator,
     pub ledger: Rc<RefCell<Ledger>>,
@@ -158,7 +167,7 @@ pub(super) struct Client {
 impl Client {
     /// Runs until all clients together have done the operations of the experiment, or one has failed.
     pub(super) async fn run(mut self) {
-        self.worker.endpoint().spend(self.delay_nanos);
+        self.worker.endpoint().inner().spend(self.delay_nanos);
         let (mut key, mut value) = (vec![0; self.generator.keys().key_size()], vec![0; self.value_size]);
         let mut seen = Vec::new();
         let mut count = 0;
@@ -219,7 +228,7 @@ impl Client {
 
     fn begin(&self) -> u64 {
         let began = self.worker.endpoint().now();
-        self.worker.endpoint().spend(self.operation_nanos);
+        self.worker.endpoint().inner().spend(self.operation_nanos);
         began
     }
 
@@ -227,7 +236,7 @@ impl Client {
     fn note(&self, began: u64, note: impl FnOnce(&mut Ledger, u64)) {
         let now = self.worker.endpoint().now();
         let mut ledger = self.ledger.borrow_mut();
-        if ledger.meter.count(now, || self.worker.endpoint().verbs()) {
+        if ledger.meter.count(now, || self.worker.endpoint().inner().verbs()) {
             ledger.all.record(now - began);
             note(&mut ledger, now - began);
         }

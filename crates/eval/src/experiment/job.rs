@@ -47,6 +47,8 @@ pub struct TreeJob {
     /// Memory servers. Each machine runs one compute server and one memory server, which share a NIC, as far
     /// as the numbers allow.
     pub memory: u16,
+    /// Copies of each volume, 1 or 2. The backup is on the machine of the next memory server.
+    pub replicas: u16,
     /// Threads of each compute server.
     pub threads: u16,
     /// Clients on each thread.

@@ -103,6 +103,7 @@ pub(super) fn run(job: &LockJob) -> Result<Measured, BenchError> {
         machines,
         // The memory server is on the last machine. Compute servers are on the first ones.
         servers: vec![machines - 1],
+        replicas: 1,
         host_bytes: 256 << 20,
         on_chip_bytes: 256 << 10,
         format: FormatOptions {

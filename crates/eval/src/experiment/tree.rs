@@ -14,9 +14,9 @@ use sherman_core::node::TreeShape;
 use sherman_core::tree::image::{Entries, LeafStarts, LoadImage, children_of};
 use sherman_core::{ComputeOptions, ComputeServer, Error, Format, Techniques, TreeState, Worker};
 use sherman_fabric::control::TreeSpec;
-use sherman_fabric::{Fabric, FabricError, Space};
+use sherman_fabric::{FabricError, Space};
 use sherman_layout::{FormatOptions, LaneWidth, LockOptions, ReleaseMode};
-use sherman_sim::nic::{Image, NicConfig, NicEndpoint, NicSim, Params};
+use sherman_sim::nic::{Image, NicConfig, NicSim, NicVolumeEndpoint, Params};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,6 +99,15 @@ fn check(job: &TreeJob) -> Result<(), BenchError> {
             ));
         }
     }
+    if !(1..=2).contains(&job.replicas) || job.replicas > job.memory {
+        return Err(BenchError::option(
+            "replicas",
+            format!(
+                "there can be 1 copy of each volume, or 2 on 2 memory servers or more, not {} on {}",
+                job.replicas, job.memory
+            ),
+        ));
+    }
     for (option, number) in [("threads", job.threads), ("coroutines", job.coroutines)] {
         if number == 0 {
             return Err(BenchError::option(option, "there must be at least one"));
@@ -123,7 +132,7 @@ struct Stage {
     spec: TreeSpec,
     trees: Vec<Arc<TreeState>>,
     /// Threads, by compute server.
-    workers: Vec<Vec<Rc<Worker<NicEndpoint>>>>,
+    workers: Vec<Vec<Rc<Worker<NicVolumeEndpoint>>>>,
     nodes: Vec<u64>,
     /// Keys below a node of level 1.
     span: u64,
@@ -162,6 +171,7 @@ fn config(job: &TreeJob, spec: &TreeSpec) -> Result<NicConfig, BenchError> {
     Ok(NicConfig {
         machines,
         servers: (0..job.memory).collect(),
+        replicas: job.replicas,
         host_bytes: per_server.next_multiple_of(4096),
         on_chip_bytes: 256 << 10,
         format: FormatOptions {
@@ -260,13 +270,20 @@ impl Stage {
         let mut workers = Vec::new();
         let mut compute = None;
         for _ in 0..job.threads {
-            let endpoint = here.endpoint().map_err(fabric)?;
+            let endpoint = here.volumes().map_err(fabric)?;
             let shared = match &compute {
                 Some(shared) => Arc::clone(shared),
-                None => quietly(&self.sim, ComputeServer::open(&endpoint, options.clone()))?,
+                None => {
+                    let opened = ComputeServer::open_replicated(&endpoint, options.clone(), self.sim.table());
+                    quietly(&self.sim, opened)?
+                }
             };
             compute = Some(Arc::clone(&shared));
             workers.push(Rc::new(Worker::new(endpoint, shared)));
+        }
+        if job.replicas > 1 {
+            // Reads need a valid lease. It is long, so one renewal is enough.
+            quietly(&self.sim, workers[0].renew())?;
         }
         self.trees.push(quietly(&self.sim, workers[0].tree("measured", &self.spec))?);
         self.workers.push(workers);
@@ -324,7 +341,12 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
     let stage = prepare(job, keys)?;
     let locks = locks(job.variant);
     let release = if locks.release == ReleaseMode::Write { locks.width.bytes() } else { 0 };
-    let ledger = Rc::new(RefCell::new(Ledger::new(job.operations, release, job.leaf_size as u64)?));
+    let ledger = Rc::new(RefCell::new(Ledger::new(
+        job.operations,
+        release,
+        job.leaf_size as u64,
+        u64::from(job.replicas),
+    )?));
     // All accesses follow the skew, including those of new keys. Two thirds of inserts are updates (paper
     // §5.1.3).
     let updated = job.workload.is_paper_s().then(|| zipf.ranks_of_share(2.0 / 3.0));
@@ -345,7 +367,7 @@ pub(super) fn run(job: &TreeJob) -> Result<Measured, BenchError> {
                     operation_nanos: job.params.operation_nanos,
                     delay_nanos: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53,
                 };
-                drop(stage.sim.spawn_on(worker.endpoint().thread(), client.run()));
+                drop(stage.sim.spawn_on(worker.endpoint().inner().thread(), client.run()));
                 number += 1;
             }
         }

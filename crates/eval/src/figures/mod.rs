@@ -38,6 +38,7 @@ mod parts;
 mod plan;
 mod range;
 mod render;
+mod replicas;
 mod results;
 mod retries;
 mod round_trips;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Source> {
         hocl::SOURCE,
         hot_keys::SOURCE,
         steps::SOURCE,
+        replicas::SOURCE,
         sensitivity::SOURCE,
     ]
 }

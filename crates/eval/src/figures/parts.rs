@@ -33,6 +33,7 @@ pub(super) fn tree(scale: &Scale, variant: Variant, workload: Workload, zipf: f6
         fill: setup::FILL,
         compute: setup::COMPUTE_SERVERS,
         memory: setup::MEMORY_SERVERS,
+        replicas: 1,
         threads: setup::THREADS_PER_COMPUTE_SERVER,
         coroutines: 1,
         cache_bytes: cache_share(scale, setup::INDEX_CACHE_BYTES).max(LEAST_CACHE),

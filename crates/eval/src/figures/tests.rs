@@ -80,6 +80,7 @@ fn measured(mops: f64, latency: f64) -> Measured {
         mops,
         range_mops: mops,
         all,
+        writes: all,
         write_round_trips: histogram.clone(),
         write_bytes: histogram.clone(),
         read_retries: histogram,
@@ -167,7 +168,7 @@ fn jobs_have_the_seed_and_the_length_of_the_scale() {
 #[test]
 fn names_are_unique_and_fit_for_files() {
     let names: BTreeSet<_> = all().iter().map(|source| source.name).collect();
-    assert_eq!(names.len(), 17);
+    assert_eq!(names.len(), 18);
     assert_eq!(names.len(), all().len());
     assert!(
         names

@@ -7,8 +7,10 @@ use sherman_fabric::{
     Caps, Clock, ComputeId, Counters, Endpoint, Fabric, FabricError, Peer, Request, Response, Ticket,
     WorkList,
 };
+use sherman_replica::ReplicatedEndpoint;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -41,7 +43,19 @@ impl NicFabric {
     pub fn client(&self) -> ComputeId {
         self.client
     }
+
+    /// Returns a new endpoint for volumes, with a thread of its own.
+    ///
+    /// # Errors
+    /// As [`Fabric::endpoint`].
+    pub fn volumes(&self) -> Result<NicVolumeEndpoint, FabricError> {
+        let copies = self.world.borrow().copies.clone();
+        ReplicatedEndpoint::new(self.endpoint()?, Arc::clone(&copies.table), copies.lanes)
+    }
 }
+
+/// An endpoint for volumes. If volumes have one copy each, it passes everything through.
+pub type NicVolumeEndpoint = ReplicatedEndpoint<NicEndpoint>;
 
 impl std::fmt::Debug for NicFabric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -157,14 +171,16 @@ impl Endpoint for NicEndpoint {
         self.world.borrow_mut().post(self.number, list)
     }
 
-    /// The completion wakes the task that posted the list, even if another task polls it.
-    fn poll(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
+    /// The completion wakes the task that posted the list, even if another task polls it. Only if volumes
+    /// have copies, it wakes the one that polled it last.
+    fn poll(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<WorkList, FabricError>> {
         let mut world = self.world.borrow_mut();
         let Some(slot) = world.flights.find(ticket) else { return Poll::Ready(Err(unknown())) };
-        let flight = world.flights.get_mut(slot);
-        if !flight.done {
+        if !world.flights.get(slot).done {
+            world.watch(slot, cx.waker());
             return Poll::Pending;
         }
+        let flight = world.flights.get_mut(slot);
         let (error, lines) = (flight.error.take(), flight.reply.div_ceil(64));
         let list = world.flights.end(slot);
         let looked_at = lines * world.ports[self.number as usize].line;

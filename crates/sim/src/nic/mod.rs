@@ -33,8 +33,10 @@
 //! | `machine` | a NIC's resources |
 //! | `tear` | READs that overlap WRITEs |
 //! | `memory` | memory that is allocated on first touch |
+//! | `copies` | volumes in two copies |
 //! | `endpoint` | [`NicFabric`], [`NicEndpoint`] |
 
+mod copies;
 mod endpoint;
 mod events;
 mod flight;
@@ -47,22 +49,25 @@ mod tear;
 mod tests;
 mod world;
 
-pub use endpoint::{NicEndpoint, NicFabric};
+pub use endpoint::{NicEndpoint, NicFabric, NicVolumeEndpoint};
 pub use memory::Image;
 pub use params::Params;
 
 use crate::tasks::{TaskHandle, TaskName, Tasks, poll_task};
+use copies::Copies;
 use endpoint::SharedWorld;
 use machine::{NANO, Timing};
 use memory::{CpuView, Sparse};
 use sherman_fabric::{Call, Caps, ComputeId, FabricError, FenceMode, Request, calls};
 use sherman_layout::{ControlGeometry, FormatError, FormatOptions, Geometry};
 use sherman_memory_server::{Memories, MemoryServer};
+use sherman_replica::{TableError, VolumeTable};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use world::{Next, ServerModel, World};
 
@@ -73,6 +78,8 @@ pub struct NicConfig {
     pub machines: u16,
     /// The machine of each memory server.
     pub servers: Vec<u16>,
+    /// Copies of each volume: 1, or 2 with the backup on the machine of the next memory server.
+    pub replicas: u16,
     /// Host memory of each server in bytes. Only touched parts are allocated.
     pub host_bytes: u64,
     /// On-chip memory of each server in bytes.
@@ -89,6 +96,7 @@ impl Default for NicConfig {
         Self {
             machines: 2,
             servers: vec![0],
+            replicas: 1,
             host_bytes: 64 << 30,
             on_chip_bytes: 256 << 10,
             format: FormatOptions::default(),
@@ -112,6 +120,45 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
+/// Why a world cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicError {
+    /// The memory of a server cannot be laid out.
+    Format(FormatError),
+    /// The copies of volumes cannot be placed.
+    Table(TableError),
+    /// There can be one copy of each volume, or two on two memory servers.
+    Replicas {
+        /// The wanted copies of each volume.
+        replicas: u16,
+        /// The number of memory servers.
+        servers: usize,
+    },
+}
+
+impl fmt::Display for NicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format(error) => error.fmt(f),
+            Self::Table(error) => error.fmt(f),
+            Self::Replicas { replicas, servers } => {
+                write!(
+                    f,
+                    "volumes can have 1 copy, or 2 on 2 memory servers or more, not {replicas} on {servers}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NicError {}
+
+impl From<FormatError> for NicError {
+    fn from(error: FormatError) -> Self {
+        Self::Format(error)
+    }
+}
+
 /// A world in virtual time.
 pub struct NicSim {
     world: SharedWorld,
@@ -121,9 +168,10 @@ pub struct NicSim {
 
 impl NicSim {
     /// Creates and formats the servers.
-    pub fn new(config: &NicConfig) -> Result<Self, FormatError> {
+    pub fn new(config: &NicConfig) -> Result<Self, NicError> {
         let mut server_models = Vec::new();
-        for (server, &machine) in (0..).zip(&config.servers) {
+        let machines = copies::machines(config)?;
+        for (server, &machine) in (0..config.servers.len() as u16).cycle().zip(&machines) {
             let mut memory = Sparse::new(server, config.host_bytes, config.on_chip_bytes);
             let (servers, memory_id) = (config.servers.len() as u16, u64::from(server) + 1);
             let format = FormatOptions { server, servers, memory_id, ..config.format };
@@ -152,7 +200,10 @@ impl NicSim {
             max_verbs: events::MOST_VERBS,
             max_transfer: 1 << 20,
         };
-        let world = World::new(Timing::new(config.params), caps, config.machines, server_models);
+        let geometry = server_models.first().map(|model| *model.cpu.geometry());
+        let geometry = geometry.ok_or(NicError::Replicas { replicas: config.replicas, servers: 0 })?;
+        let copies = Copies::new(config.servers.len() as u16, &machines, &geometry)?;
+        let world = World::new(Timing::new(config.params), caps, config.machines, server_models, copies);
         Ok(Self {
             world: Rc::new(RefCell::new(world)),
             tasks: Rc::new(RefCell::new(Tasks::new())),
@@ -167,15 +218,21 @@ impl NicSim {
         Ok(NicFabric::new(Rc::clone(&self.world), client, machine))
     }
 
+    /// Returns the table of volumes.
+    pub fn table(&self) -> Arc<VolumeTable> {
+        Arc::clone(&self.world.borrow().copies.table)
+    }
+
     /// Returns the memory layout of a server.
     pub fn geometry(&self, server: u16) -> Geometry {
         *self.world.borrow().server_models[usize::from(server)].cpu.geometry()
     }
 
-    /// Makes the given chunks (server, offset, node bytes) hold the nodes of `image`.
+    /// Makes the given chunks (volume, offset, node bytes) hold the nodes of `image`, in every copy.
     pub fn load(&self, image: &Rc<dyn Image>, chunks: &[(u16, u64, u32)]) {
         let mut world = self.world.borrow_mut();
-        for (server, server_model) in (0..).zip(&mut world.server_models) {
+        let volumes = world.copies.volumes() as u16;
+        for (server, server_model) in (0..volumes).cycle().zip(&mut world.server_models) {
             let geometry = *server_model.cpu.geometry();
             let here =
                 chunks.iter().filter(|(on, ..)| *on == server).map(|&(_, offset, bytes)| (offset, bytes));
@@ -191,8 +248,9 @@ impl NicSim {
     ) -> TaskHandle<T> {
         let (handle, body) = TaskHandle::wrap(future);
         let name = TaskName { compute_server: None, thread, name: "client".into() };
-        let task = self.tasks.borrow_mut().spawn(name, body);
-        self.world.borrow_mut().add_task(task, thread);
+        let mut tasks = self.tasks.borrow_mut();
+        let task = tasks.spawn(name, body);
+        self.world.borrow_mut().add_task(task, thread, tasks.waker_address(task));
         self.alive.set(self.alive.get() + 1);
         handle
     }

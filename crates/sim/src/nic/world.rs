@@ -16,17 +16,18 @@
 //! `receive.rs` has the receiver's part. A list posted while time stands still (`quiet`) executes at once:
 //! trees are opened and caches warmed in this way.
 
+use super::copies::Copies;
 use super::events::{Event, Events};
 use super::flight::{Flights, NO_TASK};
 use super::machine::{Machine, NANO, Timing};
-use super::memory::{CpuView, Sparse};
+use super::memory::Sparse;
 use super::tear::Recent;
 use crate::bounds::check_verb;
 use crate::tasks::WakeQueue;
 use crate::world::timers::Timers;
-use sherman_fabric::{Caps, ComputeId, FabricError, Peer, Request, Response, Space, Ticket, Verb, WorkList};
-use sherman_memory_server::{Memories, MemoryServer};
-use std::collections::VecDeque;
+use sherman_fabric::{Caps, ComputeId, FabricError, Peer, Request, Space, Ticket, Verb, WorkList};
+use sherman_memory_server::MemoryServer;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 /// A memory server.
@@ -85,13 +86,17 @@ pub(super) struct World {
     pub quiet: bool,
     pub events: Events,
     pub machines: Vec<Machine>,
+    /// Every copy of every volume.
     pub server_models: Vec<ServerModel>,
+    pub copies: Copies,
     pub flights: Flights,
     pub ports: Vec<Port>,
     pub queue_pairs: Vec<QueuePair>,
     threads: Vec<Thread>,
     /// The thread of each task.
     task_threads: Vec<u32>,
+    /// Each task by the address of its wakers.
+    pub task_wakers: HashMap<usize, u32>,
     pub timers: Timers,
     /// The running task and its thread.
     current: Option<(u32, u32)>,
@@ -100,7 +105,13 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(timing: Timing, caps: Caps, machines: u16, server_models: Vec<ServerModel>) -> Self {
+    pub(super) fn new(
+        timing: Timing,
+        caps: Caps,
+        machines: u16,
+        server_models: Vec<ServerModel>,
+        copies: Copies,
+    ) -> Self {
         Self {
             machines: (0..machines).map(|_| Machine::new(&timing.params)).collect(),
             timing,
@@ -109,11 +120,13 @@ impl World {
             quiet: false,
             events: Events::default(),
             server_models,
+            copies,
             flights: Flights::default(),
             ports: Vec::new(),
             queue_pairs: Vec::new(),
             threads: Vec::new(),
             task_threads: Vec::new(),
+            task_wakers: HashMap::new(),
             timers: Timers::new(),
             current: None,
             pool: Vec::new(),
@@ -129,9 +142,10 @@ impl World {
         self.ports.len() as u32 - 1
     }
 
-    pub(super) fn add_task(&mut self, task: u32, thread: u32) {
+    pub(super) fn add_task(&mut self, task: u32, thread: u32, waker: usize) {
         debug_assert_eq!(task as usize, self.task_threads.len());
         self.task_threads.push(thread);
+        self.task_wakers.insert(waker, task);
     }
 
     /// Returns the time in picoseconds, as the running task sees it.
@@ -308,7 +322,11 @@ impl World {
             self.flights.get_mut(slot).done = true;
         } else {
             self.spend(self.timing.params.post_nanos * NANO);
-            self.events.plan(self.time() + self.timing.params.call_nanos * NANO, Event::Complete(slot));
+            // The CPU of a primary waits until the backup has its stores.
+            let mirrored = self.is_replicated() && matches!(peer, Peer::Volume(_));
+            let calls = 1 + u64::from(mirrored);
+            self.events
+                .plan(self.time() + calls * self.timing.params.call_nanos * NANO, Event::Complete(slot));
         }
         self.flights.ticket(slot)
     }
@@ -323,21 +341,6 @@ impl World {
             Ok(response) => flight.response = Some(response),
             Err(error) => flight.error = Some(error),
         }
-    }
-
-    /// Makes a server's CPU answer at once.
-    pub(super) fn serve(
-        &mut self,
-        server: u16,
-        from: ComputeId,
-        request: &Request,
-    ) -> Result<Response, FabricError> {
-        let now = self.now / NANO;
-        let server_model =
-            self.server_models.get_mut(usize::from(server)).ok_or(FabricError::NoSuchServer { server })?;
-        let ServerModel { memory, control, cpu, .. } = server_model;
-        let views = (CpuView::new(memory), CpuView::new(control));
-        Ok(cpu.handle(Memories { volume: &views.0, control: &views.1 }, from, request, now)?)
     }
 
     /// Completes a list or call. Returns the waiting task, if its thread has time now.

@@ -3,6 +3,7 @@
 
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
+mod costs;
 #[path = "../support/mod.rs"]
 mod support;
 
