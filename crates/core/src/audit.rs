@@ -10,6 +10,8 @@
 //! that joins meanwhile is no suspect. Then it reads each suspect again, three times. It reports the suspects
 //! that never changed and whose client never appeared.
 
+mod copies;
+
 use crate::error::Error;
 use crate::node::{Header, LINE, get_u16, get_u64};
 use crate::op::Op;
@@ -18,6 +20,7 @@ use crate::tree::TreeState;
 use crate::tree::check::{Check, MOST_REPORTED};
 use crate::tree::probe::Obstacle;
 use crate::worker::Worker;
+use copies::Difference;
 use sherman_fabric::control::{ChunkClass, MemberInfo, Standing, TreeInfo};
 use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
 use sherman_layout::geometry::SPAN_ENTRY_BYTES;
@@ -44,6 +47,7 @@ const I36: &str = "I36: an id is retired only when its fence and its redo area a
 const I36_RECORD: &str = "I36: an id is retired only when its redo records are replayed";
 const I38: &str = "I38: a lane is given back by its holder or by the client that recovers the holder";
 const I39: &str = "I39: a pending node that no record accounts for is free";
+const I55: &str = "I55: what no lane protects is equal in both copies of a volume";
 
 /// The result of an audit.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +87,7 @@ pub struct Places {
 /// Damage outside the trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The memory server.
+    /// The memory server, or the volume.
     pub server: u16,
     /// The damaged part.
     pub part: Part,
@@ -111,6 +115,8 @@ sherman_fabric::named! {
         Place => "place",
         /// A span: a few places of a chunk.
         Span => "span",
+        /// A line that differs between the copies of a volume.
+        Copy => "copy",
     }
 }
 
@@ -159,6 +165,8 @@ enum Suspect {
     },
     /// A span whose owner is no member, or a span without an owner that has free places and no hint.
     Span(SpanSeen),
+    /// A line that differs between the copies of a volume.
+    Copies(Difference),
 }
 
 /// The state of a span when the audit read it.
@@ -237,6 +245,9 @@ impl<E: Endpoint> Auditor<'_, E> {
         self.check_trees().await?;
         self.learn_members().await?;
         self.judge(tables);
+        for volume in 0..self.worker.endpoint.servers() {
+            self.compare_copies(volume).await?;
+        }
         Ok(())
     }
 
@@ -304,10 +315,14 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             self.learn_members().await?;
             left.retain(|suspect| suspect.client().is_none_or(|client| !self.members.contains(&client)));
-            // A member that died between the mark and the hint left a record. Its recoverer sets the hint.
-            let unhinted =
-                |suspect: &Suspect| matches!(suspect, Suspect::Span(span) if span.owner == ComputeId::NOBODY);
-            left.retain(|suspect| self.audit.unrecovered.is_empty() || !unhinted(suspect));
+            // A member that died between the mark and the hint left a record. Its recoverer sets the hint,
+            // and makes the copies equal.
+            let for_recoverer = |suspect: &Suspect| match suspect {
+                Suspect::Span(span) => span.owner == ComputeId::NOBODY,
+                Suspect::Copies(_) => true,
+                _ => false,
+            };
+            left.retain(|suspect| self.audit.unrecovered.is_empty() || !for_recoverer(suspect));
             self.suspects = left;
         }
         if self.more > 0 && !self.suspects.is_empty() {
@@ -349,6 +364,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 let state = |span: &SpanSeen| (span.owner, span.hinted, span.free > 0);
                 now.is_some_and(|now| state(&now) == state(seen))
             }
+            Suspect::Copies(difference) => self.still_differs(difference).await?,
         })
     }
 
@@ -447,6 +463,14 @@ impl<E: Endpoint> Auditor<'_, E> {
                 };
                 Finding { server, part: Part::Span, at, client: owner, invariant, detail }
             }
+            Suspect::Copies(difference) => Finding {
+                server: difference.volume,
+                part: Part::Copy,
+                at: difference.at(),
+                client: ComputeId::NOBODY,
+                invariant: I55,
+                detail: format!("the line at {:#x} differs between primary and backup", difference.offset),
+            },
         }
     }
 
@@ -620,7 +644,7 @@ impl Suspect {
             | Self::Record { owner: client, .. }
             | Self::Span(SpanSeen { owner: client, .. }) => Some(*client),
             Self::Pending { header, .. } => Some(header.owner),
-            Self::Unreached { .. } => None,
+            Self::Unreached { .. } | Self::Copies(_) => None,
         }
     }
 }

@@ -18,12 +18,14 @@
 //! primary.
 //!
 //! The operation keeps what is needed for this as a [`Doubt`], and registers it with its compute server too.
-//! When the process has joined the cluster again, it passes the doubts of its former identity to
-//! [`Worker::settle_doubts`], which gives each its [`Fate`]. The operation waits for that.
+//! When the process has joined the cluster again, it claims its former identity ([`Worker::claim_former`]).
+//! It waits until the lists of that identity have ended, and passes the doubts to [`Worker::settle_doubts`],
+//! which gives each its [`Fate`]. The operation waits for that.
 
 use crate::compute::ComputeServer;
 use crate::error::Error;
 use crate::op::Op;
+use crate::recovery::Claim;
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Progress};
 use sherman_replica::{Judgement, VolumeEntry, VolumeTable, judge};
@@ -220,23 +222,41 @@ impl ComputeServer {
 }
 
 impl<E: Endpoint> Worker<E> {
-    /// Determines the outcome of changes of `former`, an earlier identity of this process. Settles each of
-    /// `doubts`, and recovers `former`. The caller makes sure that none of the lists of `former` is in
-    /// flight.
-    ///
-    /// Only the first recoverer of `former` can determine outcomes, because an earlier one may have freed the
-    /// lanes. If another client was first, the fates stay unknown.
-    pub async fn settle_doubts(&self, former: &ComputeServer, doubts: &[Arc<Doubt>]) {
+    /// Makes this compute server the one that recovers `former`, an earlier identity of its process. It does
+    /// so before the lists of `former` have ended, because that may take as long as the lease that `former`
+    /// has left. `None` if another client was first: then the outcomes stay unknown.
+    pub async fn claim_former(&self, former: &ComputeServer) -> Option<Claim<'_>> {
         former.hand_over();
+        self.claim(former).await.unwrap_or_default()
+    }
+
+    /// Determines the outcome of changes of `former`, an earlier identity of this process, and recovers that
+    /// identity. The caller makes sure that none of its lists is in flight. Settles each of `doubts`. If this
+    /// identity ends before the volumes are open, the changes that happened are left to the next identity.
+    ///
+    /// Only the first recoverer can determine outcomes, because an earlier one may have freed the lanes. If
+    /// another client was first, the fates stay unknown.
+    pub async fn settle_doubts(
+        &self,
+        former: &ComputeServer,
+        claim: Option<Claim<'_>>,
+        doubts: &[Arc<Doubt>],
+    ) {
+        let mut happened = former.end.take_owed();
         // If this fails in the middle, the remaining doubts stay unknown, and other clients recover the
         // former identity.
-        let settled = self.succeed(former, doubts).await.unwrap_or_default();
-        // W5: until the volumes are open, a reader may still return what was there before.
-        if !settled.is_empty() && self.may_acknowledge().await {
-            settled.iter().for_each(|doubt| doubt.settle(Fate::Done));
+        if let Some(claim) = claim {
+            happened.extend(self.succeed(claim, doubts).await.unwrap_or_default());
         }
-        for doubt in doubts {
-            doubt.settle(Fate::Unknown);
+        let is_known = |doubt: &&Arc<Doubt>| happened.iter().any(|known| Arc::ptr_eq(known, doubt));
+        doubts.iter().filter(|doubt| !is_known(doubt)).for_each(|doubt| doubt.settle(Fate::Unknown));
+        if happened.is_empty() {
+            return;
+        }
+        // W5: until the volumes are open, a reader may still return what was there before.
+        self.compute.end.owe(&happened);
+        if self.may_acknowledge().await {
+            self.compute.end.take_owed().iter().for_each(|doubt| doubt.settle(Fate::Done));
         }
     }
 }

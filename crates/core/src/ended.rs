@@ -6,7 +6,7 @@ use crate::doubt::{Doubt, Doubts};
 use crate::error::Error;
 use sherman_fabric::FabricError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
 /// What is known about the end of an identity.
@@ -16,11 +16,28 @@ pub(crate) struct End {
     reason: OnceLock<FabricError>,
     /// Changes whose outcome it does not know.
     pub(crate) doubts: Doubts,
+    /// Changes of earlier identities that happened, and whose operations wait until all volumes are open
+    /// (W5).
+    owed: Mutex<Vec<Arc<Doubt>>>,
     /// Whether the process has another identity, which recovers this one.
     succeeded: AtomicBool,
 }
 
 impl End {
+    fn owed(&self) -> MutexGuard<'_, Vec<Arc<Doubt>>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes changes that happened. If this identity ends before it may acknowledge them, the next one does.
+    pub(crate) fn owe(&self, happened: &[Arc<Doubt>]) {
+        self.owed().extend_from_slice(happened);
+    }
+
+    /// Takes the changes that happened and are not acknowledged.
+    pub(crate) fn take_owed(&self) -> Vec<Arc<Doubt>> {
+        std::mem::take(&mut self.owed())
+    }
+
     /// Records a failure. The first one counts.
     pub(crate) fn note(&self, error: &FabricError) {
         let _ = self.reason.set(error.clone());

@@ -324,8 +324,10 @@ fn until_it_passes(
 ) -> Result<AnyFabric, OpenError> {
     let until = Instant::now() + options.connect_timeout;
     loop {
+        let began = Instant::now();
         match join() {
-            Err(error) if first && error.may_pass() && Instant::now() < until => {
+            // An attempt that took long, because nobody leads, would take as long again.
+            Err(error) if first && error.may_pass() && Instant::now() + began.elapsed() < until => {
                 std::thread::sleep(JOIN_PAUSE);
             }
             joined => return joined,

@@ -208,8 +208,26 @@ impl Cluster {
         Self::take_part(AnyFabric::join(url::parse(url)?)?, options)
     }
 
+    /// The first identity of a handle. A host that is lost between the join and the first reads ends the
+    /// identity. Then the compute server joins again, as it would later.
+    fn establish(
+        mut fabric: AnyFabric,
+        options: &ClusterOptions,
+    ) -> Result<(Arc<Identity>, Worker<AnyEndpoint>), OpenError> {
+        let until = Instant::now() + options.timeout;
+        loop {
+            match Identity::establish(fabric.clone(), options, None) {
+                Err(error) if fabric.table().is_some() && error.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(CONNECT_PAUSE);
+                    fabric = fabric.join_again()?;
+                }
+                established => return established,
+            }
+        }
+    }
+
     pub(crate) fn take_part(fabric: AnyFabric, options: ClusterOptions) -> Result<Self, OpenError> {
-        let (identity, worker) = Identity::establish(fabric, &options, None)?;
+        let (identity, worker) = Self::establish(fabric, &options)?;
         let shared = Arc::new(Shared::new(options, Arc::clone(&identity)));
         let theirs = Arc::clone(&shared);
         let keeper =

@@ -233,12 +233,19 @@ pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer
     let compute = &identity.compute;
     let mut worker = None;
     if let Some(former) = former {
-        let doubts = take_doubts(&former, compute, stop);
-        // So other clients need not wait until the former lease has expired.
+        // So other clients need not wait until the former lease has expired. Claims the former identity
+        // before its lists have ended: otherwise its lease may expire first, and others recover it.
         if former.incarnation().is_some() {
+            let _unsettled = Unsettle(&former);
             let Ok(settling) = identity.worker() else { return };
-            block_on(settling.endpoint(), settling.settle_doubts(&former, &doubts.0));
+            let claim = block_on(settling.endpoint(), settling.claim_former(&former));
+            let mut doubts = take_doubts(&former, compute, stop);
+            block_on(settling.endpoint(), settling.settle_doubts(&former, claim, &doubts.0));
+            // All are settled, or left to the next identity.
+            doubts.0.clear();
             worker = Some(settling);
+        } else {
+            drop(take_doubts(&former, compute, stop));
         }
     }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -260,6 +267,15 @@ pub(crate) fn recover(identity: &Arc<Identity>, former: Option<Arc<ComputeServer
     let mut recovering = pin!(worker.recover_others(|| stop.is_asked()));
     let _ended: Result<(), Error> =
         block_on(worker.endpoint(), poll_fn(|cx| stop.poll(recovering.as_mut(), cx)));
+}
+
+/// Dropping this settles the doubts that nobody has taken from a former identity as unknown.
+struct Unsettle<'f>(&'f ComputeServer);
+
+impl Drop for Unsettle<'_> {
+    fn drop(&mut self) {
+        drop(Unsettled(self.0.take_doubts()));
+    }
 }
 
 /// Doubts. Dropping this settles the remaining ones as unknown.

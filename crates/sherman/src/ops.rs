@@ -263,7 +263,7 @@ impl<S: Seat> Ops<'_, S> {
     pub(crate) async fn refill(&self, scan: &mut Scan) -> Result<bool, Error> {
         let attempt = async |op: &Op<'_, AnyEndpoint>| match outlined::refill(op, self.tree, scan).await {
             // Returns the entries read before the identity ended first, because the scan has already gone
-            // past them.
+            // past them. With replication there are none.
             Err(error) if error.ends_identity(op.client()) && !scan.is_drained() => Ok(true),
             more => more,
         };

@@ -8,6 +8,7 @@
 //! The test needs `ip`, `nft` and the right to create namespaces. If it cannot create them, it prints a
 //! message and does nothing.
 
+use crate::common::namespaces::Network;
 use crate::common::servers::wait_until;
 use crate::common::writers::{TREE, Writer, settle, this_program, verify};
 use sherman::{Cluster, Standing};
@@ -15,7 +16,7 @@ use sherman_conformance::trees::{Failure, Ledger};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,87 +75,6 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream) {
             }
         }
     });
-}
-
-/// Runs a command until it ends. Returns its output if it failed.
-fn run(program: &str, args: &str) -> Result<(), String> {
-    let output = Command::new(program)
-        .args(args.split(' '))
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{program} {args}: {}", String::from_utf8_lossy(&output.stderr).trim()))
-}
-
-/// A private network: a switch, and hosts connected to it, each in its own namespace.
-struct Network {
-    prefix: String,
-    hosts: usize,
-}
-
-impl Network {
-    fn new(hosts: usize) -> Result<Self, String> {
-        let network = Self { prefix: format!("sherman{}", std::process::id()), hosts };
-        run("nft", "--version")?;
-        let hub = network.hub();
-        run("ip", &format!("netns add {hub}"))?;
-        run("ip", &format!("-n {hub} link add switch type bridge"))?;
-        run("ip", &format!("-n {hub} link set switch up"))?;
-        for host in 0..hosts {
-            let name = network.host(host);
-            run("ip", &format!("netns add {name}"))?;
-            run("ip", &format!("-n {name} link set lo up"))?;
-            run("ip", &format!("link add eth0 netns {name} type veth peer name port{host} netns {hub}"))?;
-            run("ip", &format!("-n {hub} link set port{host} master switch up"))?;
-            run("ip", &format!("-n {name} addr add {}/24 dev eth0", Self::address(host)))?;
-            run("ip", &format!("-n {name} link set eth0 up"))?;
-        }
-        Ok(network)
-    }
-
-    fn hub(&self) -> String {
-        format!("{}-hub", self.prefix)
-    }
-
-    fn host(&self, host: usize) -> String {
-        format!("{}-{host}", self.prefix)
-    }
-
-    fn address(host: usize) -> String {
-        format!("10.77.0.{}", 10 + host)
-    }
-
-    /// A command that runs `program` on a host.
-    fn on(&self, host: usize, program: PathBuf) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.host(host)]).arg(program);
-        command
-    }
-
-    /// Drops this percentage of the packets that reach a host.
-    fn lose(&self, host: usize, percent: u32) -> Result<(), String> {
-        let name = self.host(host);
-        let nft = |rule: &str| run("ip", &format!("netns exec {name} nft {rule}"));
-        nft("add table inet loss")?;
-        nft("add chain inet loss input { type filter hook input priority 0 ; }")?;
-        nft(&format!("add rule inet loss input meta l4proto tcp numgen random mod 100 < {percent} drop"))
-    }
-
-    /// Disconnects a host, or connects it again.
-    fn connect(&self, host: usize, connected: bool) -> Result<(), String> {
-        run("ip", &format!("-n {} link set port{host} {}", self.hub(), if connected { "up" } else { "down" }))
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for host in 0..self.hosts {
-            let _ = run("ip", &format!("netns del {}", self.host(host)));
-        }
-        let _ = run("ip", &format!("netns del {}", self.hub()));
-    }
 }
 
 /// A process that ends with the test.

@@ -29,6 +29,9 @@ pub(crate) const TREE: &str = "counters";
 const PAUSE: Duration = Duration::from_secs(10);
 /// The longest that an operation may take, with a lease of one second.
 const LONGEST: Duration = Duration::from_secs(3);
+/// The same where clients map the memory. Their threads never sleep, so they leave the hosts less of a
+/// machine with few processors.
+const LONGEST_MAPPED: Duration = Duration::from_secs(5);
 
 /// Hosts as processes.
 struct Hosts {
@@ -359,7 +362,8 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
         if load.stop.load(Relaxed) {
             break;
         }
-        assert!(longest <= LONGEST, "round {round}: an operation took {longest:?}");
+        let most = if transport == Transport::Shm { LONGEST_MAPPED } else { LONGEST };
+        assert!(longest <= most, "round {round}: an operation took {longest:?}");
     }
     load.stop.store(true, SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));

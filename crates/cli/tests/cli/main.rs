@@ -41,6 +41,7 @@ mod serving;
 mod short_lives;
 mod sim;
 mod trees;
+mod trials;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod wedged;

@@ -2,10 +2,10 @@
 //! message and pass; with `SHERMAN_VERBS_REQUIRED` set they fail. `scripts/verbs-test` runs them in a guest
 //! with soft-RoCE.
 
-use crate::common::servers::{Servers, Transport};
+use crate::common::servers::{Server, Servers, Transport};
 use crate::common::writers::{Writer, await_changes, settle, verify};
 use crate::common::{sherman, text};
-use sherman::{Cluster, ClusterOptions};
+use sherman::{Cluster, ClusterOptions, OpKind};
 use sherman_conformance::trees::{Failure, Ledger};
 use sherman_verbs::{Device, VerbsOptions};
 use std::sync::{Arc, Mutex};
@@ -187,5 +187,67 @@ fn a_server_that_is_killed_is_lost_soon() -> Result<(), Failure> {
     println!("after {:?}: {error}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert!(error.to_string().contains('0'), "{error}");
+    Ok(())
+}
+
+/// Starts three hosts behind the device.
+fn hosts() -> Vec<Server> {
+    let start = |how: &[&str]| {
+        let always = ["--listen", "verbs://127.0.0.1:0", "--memory", "96MiB"];
+        Server::start(how.iter().chain(&always).map(ToString::to_string).collect())
+    };
+    let new = ["--new-cluster", "--replicas", "2", "--hosts", "3", "--chunk", "1MiB", "--lease", "4s"];
+    let first = start(&new);
+    let seed = format!("verbs://{}", first.address);
+    let others = [(); 2].map(|()| start(&["--join", &seed]));
+    std::iter::once(first).chain(others).collect()
+}
+
+/// Opens the cluster as soon as it has volumes.
+fn open_hosts(url: &str) -> Result<Cluster, Failure> {
+    let began = Instant::now();
+    loop {
+        match Cluster::open_with(url, ClusterOptions::new().timeout(Duration::from_secs(60))) {
+            Err(error) if error.may_pass() && began.elapsed() < Duration::from_secs(40) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+#[test]
+fn volumes_behind_a_device_survive_the_death_of_a_host() -> Result<(), Failure> {
+    if !has_device() {
+        return Ok(());
+    }
+    let mut hosts = hosts();
+    let addresses: Vec<&str> = hosts.iter().map(|host| host.address.as_str()).collect();
+    let cluster = open_hosts(&format!("verbs://{}", addresses.join(",")))?;
+    let client = cluster.tree::<u64, u64>("t")?.client()?;
+    // Leaves on every volume.
+    for key in 0..600 {
+        client.insert(key, key)?;
+    }
+    client.get(7)?;
+    let before = client.stats();
+    client.get(7)?;
+    client.insert(7, 70)?;
+    let after = client.stats();
+    for (kind, trips) in [(OpKind::Get, 1), (OpKind::Update, 3)] {
+        let count = |stats: &sherman::Stats| stats.kind(kind).round_trips().get(&trips).copied().unwrap_or(0);
+        assert_eq!(count(&after), count(&before) + 1, "{kind:?}");
+    }
+    hosts[1].kill();
+    let began = Instant::now();
+    for key in 0..600 {
+        let expected = if key == 7 { 70 } else { key };
+        assert_eq!(client.get(key)?, Some(expected));
+        client.insert(key, key + 1)?;
+    }
+    println!("600 gets and 600 updates took {:?} after the death", began.elapsed());
+    assert!(cluster.rejoins() > 0);
+    let check = client.check()?;
+    assert!(check.is_clean(), "{check:?}");
     Ok(())
 }

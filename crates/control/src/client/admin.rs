@@ -10,7 +10,7 @@
 use super::connect::{ConnectError, connect, receive_exactly, send_all};
 use super::error::JoinError;
 use super::fabric::{check, introduce};
-use super::group::{self, Probe, Said, elsewhere, follow, probe};
+use super::group::{self, Probe, Said, Turn, elsewhere, follow, probe};
 use super::options::{Address, JoinOptions};
 use super::places::Places;
 use crate::wire::frame::put_frame;
@@ -20,6 +20,9 @@ use crate::wire::{FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Role, WireError
 use sherman_fabric::group::ClusterInfo;
 use sherman_fabric::{Call, FabricError, Peer, Request, Response, Seen, calls};
 use std::time::Instant;
+
+/// The part of the time for a connection that the leader gets to say what it knows.
+const PARTS: u32 = 4;
 
 /// An operator's access to a cluster.
 #[derive(Clone, Debug)]
@@ -87,8 +90,8 @@ impl Operator {
     pub fn cluster(&self) -> Result<ClusterInfo, AdminError> {
         let info = self.ask(Peer::Control, calls::Cluster)?;
         let Some(leader) = info.leader.as_deref().and_then(Address::parse) else { return Ok(info) };
-        let deadline = Instant::now() + self.options.connect_timeout;
-        match group::ask(&self.options, &leader, Role::Admin, &Request::Cluster, deadline) {
+        let turn = Turn::until(Instant::now() + self.options.connect_timeout / PARTS);
+        match group::ask(&self.options, &leader, Role::Admin, &Request::Cluster, turn) {
             Ok(Ok(Response::Cluster(newest))) => Ok(*newest),
             _ => Ok(info),
         }
@@ -109,12 +112,12 @@ impl Operator {
         if let Peer::Volume(number) = peer {
             let address = self.host(number)?;
             let deadline = Instant::now() + options.patience;
-            let answer = group::ask(options, &address, Role::Admin, request, deadline);
+            let answer = group::ask(options, &address, Role::Admin, request, Turn::until(deadline));
             return answer.map_err(|error| unreached(&address, error))?.map_err(AdminError::Refused);
         }
-        let answered = follow(&mut hosts.clone(), options.patience, |_, address, deadline| {
-            let limit = deadline.min(Instant::now() + options.connect_timeout);
-            match group::ask(options, address, Role::Admin, request, limit) {
+        let answered = follow(&mut hosts.clone(), options.patience, |_, address, turn| {
+            let end = turn.end.min(Instant::now() + options.connect_timeout);
+            match group::ask(options, address, Role::Admin, request, Turn { end, ..turn }) {
                 Ok(Ok(response)) => Ok(Said::Done(Ok(response))),
                 Ok(Err(error)) => Ok(match elsewhere(error) {
                     Ok(leader) => Said::Elsewhere(leader),

@@ -174,6 +174,11 @@ impl JoinError {
         }
     }
 
+    /// Whether the host of a copy did not answer at all. It may be about to leave the table.
+    pub(super) fn is_copy_out_of_reach(&self) -> bool {
+        matches!(self, Self::Copy { error, .. } if error.is_out_of_reach())
+    }
+
     /// Whether the cluster got a newer table of volumes while this client joined. It may try again at once.
     pub(super) fn is_of_older_epoch(&self) -> bool {
         match self {

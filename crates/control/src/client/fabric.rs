@@ -27,7 +27,7 @@ use super::connection::Connection;
 use super::connections::Connections;
 use super::endpoint::ControlEndpoint;
 use super::error::JoinError;
-use super::group::{self, CopyPlan, Probe, admit, connect_copies};
+use super::group::{self, CopyPlan, Probe, admit, await_table, connect_copies};
 use super::inbox::Inbox;
 use super::link::{ControlLink, Member};
 use super::lists::{Lists, NoLists};
@@ -119,21 +119,28 @@ impl<L: Lists> ControlFabric<L> {
         check_servers(options)?;
         let mut places = Places::new(&options.servers);
         for _ in 1..MOST_EPOCHS {
-            match Self::join_epoch(options, &mut places, decode) {
-                Err(error) if error.is_of_older_epoch() => {
-                    tracing::debug!(%error, "the cluster has a new table of volumes");
-                }
+            let mut tried = None;
+            let error = match Self::join_epoch(options, &mut places, decode, &mut tried) {
+                Err(error) if error.is_of_older_epoch() || error.is_copy_out_of_reach() => error,
                 joined => return joined,
+            };
+            tracing::debug!(%error, "waiting for a newer table of volumes");
+            if let Some((epoch, lease)) = tried.filter(|_| error.is_copy_out_of_reach())
+                && !await_table(options, &mut places, epoch, lease)
+            {
+                return Err(error);
             }
         }
-        Self::join_epoch(options, &mut places, decode)
+        Self::join_epoch(options, &mut places, decode, &mut None)
     }
 
-    /// Joins the cluster under its newest table, unless another one follows meanwhile.
+    /// Joins the cluster under its newest table, unless another one follows meanwhile. Notes the epoch of
+    /// that table, and the lease.
     fn join_epoch(
         options: &JoinOptions,
         places: &mut Places,
         decode: fn(&[u8]) -> Option<CopyPlan>,
+        tried: &mut Option<(u64, Duration)>,
     ) -> Result<Self, JoinError> {
         // Tested before the cluster knows this client: without a notifier it could not make an endpoint.
         let (notifier, inbox) = (Notifier::new(), Inbox::new().map_err(JoinError::System)?);
@@ -146,10 +153,12 @@ impl<L: Lists> ControlFabric<L> {
             cluster: admission.cluster,
             lease: Duration::from_nanos(admission.lease_nanos),
         };
-        let options = &options.within(member.lease);
+        let lease = member.lease;
+        let options = &options.within(lease);
         // Without the link this client cannot even leave. Its lease runs out.
         let link = ControlLink::start(member, places.clone()).map_err(JoinError::Thread)?;
         let plan = decode(&admission.table).ok_or(JoinError::BadTable { address: leader });
+        *tried = plan.as_ref().ok().map(|plan| (plan.epoch, lease));
         let entered = plan.and_then(|plan| Ok((Self::enter(options, &admission, &link, &plan)?, plan)));
         let (copies, plan) = entered.inspect_err(|_| {
             // This client owns only its id so far. If control does not take it back, its lease runs out.

@@ -8,7 +8,8 @@
 //! 4. It renews its lease. Only then has it joined: it is still a member, and its table is still the newest.
 //!
 //! If a step after the second fails, the client leaves, so that its id does not stay taken for a lease. If
-//! the reason is a newer table, it begins again.
+//! the reason is a newer table, it begins again. If it cannot reach a copy, the host may be lost: then it
+//! waits for a newer table, for at most a lease.
 
 use super::admin::exchange;
 use super::backoff::Backoff;
@@ -25,10 +26,15 @@ use std::time::{Duration, Instant};
 
 /// The first and the longest pause between two attempts to find the leader.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
-/// The parts of the whole time that one host gets to say who leads.
+/// The parts of the whole time that one host gets to say who leads, at most.
 const PARTS: u32 = 4;
+/// The time that a host gets at first. It doubles whenever a host is silent for so long: that host may be
+/// stopped or cut off, but all of them may also be far away.
+const FIRST_PART: Duration = Duration::from_millis(200);
 /// The least time that one host gets.
 const LEAST: Duration = Duration::from_millis(100);
+/// The first and the longest pause between two looks whether there is a newer table.
+const TABLE_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
 /// How many hosts in a row may send the client on to another one before it pauses.
 const HOPS: u32 = 3;
 /// How long a client waits for hosts that have not carried out its table.
@@ -58,18 +64,34 @@ pub(super) enum Probe {
 
 /// Asks the first server that answers whether it is a host of a group.
 ///
+/// A silent server may be stopped or cut off, so the others are asked soon. If none of them answers, all get
+/// more time.
+///
 /// # Errors
 /// If none answers, the error of the first one.
 pub(super) fn probe(options: &JoinOptions) -> Result<Probe, JoinError> {
     check_servers(options)?;
-    let mut first = None;
-    for server in 0..options.servers.len() as u16 {
-        match probe_one(options, server) {
-            Err(error) if error.may_pass() => _ = first.get_or_insert(error),
-            known => return known,
+    let give_up = Instant::now() + options.connect_timeout;
+    let mut part = if options.servers.len() == 1 { options.connect_timeout } else { FIRST_PART };
+    loop {
+        let (mut first, mut silent) = (None, false);
+        for server in 0..options.servers.len() as u16 {
+            let left = give_up.saturating_duration_since(Instant::now());
+            let connect_timeout = part.min(left.max(LEAST)).min(options.connect_timeout);
+            let until = Instant::now() + connect_timeout;
+            match probe_one(&JoinOptions { connect_timeout, ..options.clone() }, server) {
+                Err(error) if error.may_pass() => {
+                    silent |= Instant::now() >= until;
+                    first.get_or_insert(error);
+                }
+                known => return known,
+            }
+        }
+        part *= 2;
+        if !silent || Instant::now() >= give_up {
+            return Err(first.unwrap_or(JoinError::NoServers));
         }
     }
-    Err(first.unwrap_or(JoinError::NoServers))
 }
 
 fn probe_one(options: &JoinOptions, server: u16) -> Result<Probe, JoinError> {
@@ -94,16 +116,32 @@ fn probe_one(options: &JoinOptions, server: u16) -> Result<Probe, JoinError> {
     }
 }
 
+/// How long one host may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// Until when it must have accepted the connection.
+    pub(super) hello: Instant,
+    /// Until when it must have answered.
+    pub(super) end: Instant,
+}
+
+impl Turn {
+    /// The same time for both.
+    pub(super) fn until(end: Instant) -> Self {
+        Self { hello: end, end }
+    }
+}
+
 /// Connects to a host, sends one request and receives its answer.
 pub(super) fn ask(
     options: &JoinOptions,
     address: &Address,
     role: Role,
     request: &Request,
-    deadline: Instant,
+    turn: Turn,
 ) -> Result<Result<Response, FabricError>, ConnectError> {
-    let connected = connect(address, options.secret.as_ref(), role, deadline)?;
-    exchange(&connected.stream, request, deadline)
+    let connected = connect(address, options.secret.as_ref(), role, turn.hello.min(turn.end))?;
+    exchange(&connected.stream, request, turn.end)
 }
 
 /// What one host says to a request that only the leader answers.
@@ -116,8 +154,8 @@ pub(super) enum Said<T> {
 /// Finds the leader, and has it admit this client. Returns its address too. Afterwards it is the first of
 /// `places`.
 pub(super) fn admit(options: &JoinOptions, places: &mut Places) -> Result<(Address, Admission), JoinError> {
-    let (leader, admission) = follow(places, options.connect_timeout, |places, address, deadline| {
-        admit_at(options, places, address, deadline)
+    let (leader, admission) = follow(places, options.connect_timeout, |places, address, turn| {
+        admit_at(options, places, address, turn)
     })?;
     admission.hosts.iter().for_each(|(_, host)| places.learn_text(host));
     places.hint(&leader.to_string());
@@ -125,7 +163,7 @@ pub(super) fn admit(options: &JoinOptions, places: &mut Places) -> Result<(Addre
 }
 
 /// Asks one host after the other, and goes where they say that the leader is, until one of them has done what
-/// `attempt` asks of it.
+/// `attempt` asks of it. `attempt` gets the time until which a host must have said hello, and the end of all.
 ///
 /// # Errors
 /// The first error that does not pass. After `patience`: [`JoinError::NoLeader`] if some host answered,
@@ -133,14 +171,17 @@ pub(super) fn admit(options: &JoinOptions, places: &mut Places) -> Result<(Addre
 pub(super) fn follow<T>(
     places: &mut Places,
     patience: Duration,
-    mut attempt: impl FnMut(&mut Places, &Address, Instant) -> Result<Said<T>, JoinError>,
+    mut attempt: impl FnMut(&mut Places, &Address, Turn) -> Result<Said<T>, JoinError>,
 ) -> Result<(Address, T), JoinError> {
     let began = Instant::now();
     let deadline = began + patience;
+    let longest = (patience / PARTS).max(LEAST);
+    let mut part = FIRST_PART.min(longest);
     let mut pauses = Backoff::between(PAUSES.0, PAUSES.1);
     let (mut unreached, mut reached, mut hops) = (None, None, 0);
     while let Some(address) = places.next() {
-        match attempt(places, &address, deadline) {
+        let hello = Instant::now() + part;
+        match attempt(places, &address, Turn { hello, end: deadline }) {
             Ok(Said::Done(done)) => {
                 places.answered();
                 return Ok((address, done));
@@ -153,6 +194,9 @@ pub(super) fn follow<T>(
                 }
             }
             Err(error @ JoinError::Host { .. }) if error.may_pass() => {
+                if Instant::now() >= hello {
+                    part = (2 * part).min(longest);
+                }
                 places.failed(address);
                 unreached.get_or_insert(error);
             }
@@ -176,12 +220,11 @@ fn admit_at(
     options: &JoinOptions,
     places: &mut Places,
     address: &Address,
-    deadline: Instant,
+    turn: Turn,
 ) -> Result<Said<Box<Admission>>, JoinError> {
     let unreached = |error| JoinError::Host { address: address.clone(), error };
     let refused = |error| JoinError::Refused { address: address.clone(), error };
-    let part = Instant::now() + (options.connect_timeout / PARTS).max(LEAST);
-    let answer = ask(options, address, Role::Admin, &Request::Cluster, part.min(deadline));
+    let answer = ask(options, address, Role::Admin, &Request::Cluster, Turn::until(turn.hello.min(turn.end)));
     let leader = match answer.map_err(unreached)? {
         Ok(Response::Cluster(info)) => {
             let up = info.hosts.iter().filter(|host| host.up);
@@ -201,13 +244,41 @@ fn admit_at(
         return Ok(Said::Elsewhere(leader));
     }
     // A leader that has lost the others does not answer. So some time is kept for the next one.
-    let left = deadline.saturating_duration_since(Instant::now());
+    let left = turn.end.saturating_duration_since(Instant::now());
     let part = Instant::now() + (left / 2).max(LEAST);
-    match ask(options, address, Role::Newcomer, &Request::Join, part).map_err(unreached)? {
+    match ask(options, address, Role::Newcomer, &Request::Join, Turn::until(part)).map_err(unreached)? {
         Ok(Response::Admitted(admission)) => Ok(Said::Done(admission)),
         Ok(_) => Err(refused(FabricError::UnexpectedReply { request: "Join" })),
         Err(error) => elsewhere(error).map(Said::Elsewhere).map_err(refused),
     }
+}
+
+/// Waits until the cluster has a newer table than that of `epoch`, but not longer than `limit`. Returns
+/// whether it has one.
+///
+/// For a client that cannot reach a copy: the host may be about to be declared lost. Asking is cheap, because
+/// any host answers. Joining again costs the group two commands each time, so a client would have to pause
+/// for longer, and would notice the new table later.
+pub(super) fn await_table(options: &JoinOptions, places: &mut Places, epoch: u64, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    let mut pauses = Backoff::between(TABLE_PAUSES.0, TABLE_PAUSES.1);
+    while let Some(address) = places.next() {
+        let turn = Turn::until(until.min(Instant::now() + LEAST));
+        match ask(options, &address, Role::Admin, &Request::Cluster, turn) {
+            Ok(Ok(Response::Cluster(info))) if info.epoch > epoch => {
+                info.leader.iter().for_each(|leader| _ = places.hint(leader));
+                return true;
+            }
+            Err(error) if error.is_out_of_reach() => places.failed(address),
+            _ => {}
+        }
+        let pause = pauses.next();
+        if Instant::now() + pause >= until {
+            break;
+        }
+        std::thread::sleep(pause);
+    }
+    false
 }
 
 /// Where the leader is, if that is what an error says.

@@ -115,6 +115,14 @@ struct Found {
     record: Record,
 }
 
+/// The right to recover an earlier identity of this process.
+#[derive(Debug)]
+pub struct Claim<'w> {
+    client: ComputeId,
+    verdict: Verdict,
+    alone: Recovering<'w>,
+}
+
 /// One dead member, and the state of its recovery.
 struct Patient<'w> {
     report: Recovery,
@@ -274,22 +282,27 @@ impl<E: Endpoint> Worker<E> {
         }
     }
 
+    /// Asks control to let this compute server recover an earlier identity of its process. From then on no
+    /// other client recovers that identity. `None` if there is nothing to recover, or somebody else does.
+    pub(crate) async fn claim(&self, former: &ComputeServer) -> Result<Option<Claim<'_>>, Error> {
+        let client = former.client();
+        // An identity that was never active left nothing. Without replication nobody waits for its end.
+        let Some(incarnation) = former.incarnation() else { return Ok(None) };
+        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(None) };
+        let verdict = self.op().call(Peer::Control, calls::Succeed { client, incarnation }).await?;
+        let ours = matches!(verdict, Verdict::Inherit | Verdict::Recover);
+        Ok(ours.then_some(Claim { client, verdict, alone }))
+    }
+
     /// Recovers an earlier identity of this process. Settles the fates of its changes in doubt before its
     /// lanes are swept.
     /// Returns those that happened and may be acknowledged when all volumes are open.
     pub(crate) async fn succeed(
         &self,
-        former: &ComputeServer,
+        claim: Claim<'_>,
         doubts: &[Arc<Doubt>],
     ) -> Result<Vec<Arc<Doubt>>, Error> {
-        let (client, nothing) = (former.client(), Vec::new());
-        // An identity that was never active left nothing. Without replication nobody waits for its end.
-        let Some(incarnation) = former.incarnation() else { return Ok(nothing) };
-        let Some(alone) = self.compute.membership.begin_recovery(client) else { return Ok(nothing) };
-        let verdict = self.op().call(Peer::Control, calls::Succeed { client, incarnation }).await?;
-        if !matches!(verdict, Verdict::Inherit | Verdict::Recover) {
-            return Ok(nothing);
-        }
+        let Claim { client, verdict, alone } = claim;
         let mut recoverer = Recoverer::new(self);
         recoverer.dead.insert(client, Patient::new(verdict, alone));
         if verdict == Verdict::Inherit {

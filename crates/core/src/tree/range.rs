@@ -59,6 +59,16 @@ pub struct Scan {
     entries: Vec<u8>,
     scratch: Scratch,
     leaves: Vec<GlobalAddress>,
+    /// Where the scan was before it last read.
+    mark: Mark,
+}
+
+/// A position of a scan, from which it can read again.
+#[derive(Debug, Default)]
+struct Mark {
+    cursor: Vec<u8>,
+    over: bool,
+    limit: Option<usize>,
 }
 
 /// The position of a leaf relative to the cursor.
@@ -99,6 +109,7 @@ impl Scan {
             entries: Vec::new(),
             scratch: Scratch::default(),
             leaves: Vec::new(),
+            mark: Mark::default(),
         };
         scan.begin(tree, from, to, direction, prefetch)?;
         Ok(scan)
@@ -155,6 +166,11 @@ impl Scan {
         self.limit.map(|unread| unread.saturating_add(self.buffered()))
     }
 
+    /// The next key that the scan has not looked at; `None` if it is over.
+    pub fn position(&self) -> Option<&[u8]> {
+        (!self.over).then_some(&self.cursor)
+    }
+
     /// How many entries are read but not delivered.
     fn buffered(&self) -> usize {
         (self.entries.len() - self.next) / self.entry_len
@@ -183,6 +199,20 @@ impl Scan {
     pub fn last_key(&self) -> Option<&[u8]> {
         let at = self.next.checked_sub(self.entry_len)?;
         self.entries.get(at..at + self.key_len)
+    }
+
+    /// Notes the position before a read. The scan has no entries that were not delivered.
+    fn mark(&mut self) {
+        self.mark.cursor.clone_from(&self.cursor);
+        (self.mark.over, self.mark.limit) = (self.over, self.limit);
+    }
+
+    /// Goes back to the noted position, and forgets what was read since.
+    fn go_back(&mut self) {
+        self.cursor.clone_from(&self.mark.cursor);
+        (self.over, self.limit) = (self.mark.over, self.mark.limit);
+        (self.next, self.taken) = (0, 0);
+        self.entries.clear();
     }
 
     /// How many leaves to read at once now.
@@ -335,11 +365,21 @@ impl<E: Endpoint> Op<'_, E> {
     ///
     /// Costs one round trip for up to `prefetch` leaves if the level-1 node is in the cache; otherwise those
     /// of the descent too.
+    ///
+    /// After an error a scan without replication may have entries: those that it read before. With
+    /// replication it has none, because nobody has confirmed them (R2). Then it is where it was.
     pub async fn refill(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {
         self.await_open().await?;
-        let more = self.refill_unconfirmed(tree, scan).await?;
-        self.confirm_read().await.inspect_err(|_| scan.entries.clear())?;
-        Ok(more)
+        if self.worker.compute.replicas.is_none() {
+            return self.refill_unconfirmed(tree, scan).await;
+        }
+        scan.mark();
+        let read = self.refill_unconfirmed(tree, scan).await;
+        let confirmed = match read {
+            Ok(more) => self.confirm_read().await.map(|()| more),
+            failed => failed,
+        };
+        confirmed.inspect_err(|_| scan.go_back())
     }
 
     async fn refill_unconfirmed(&self, tree: &TreeState, scan: &mut Scan) -> Result<bool, Error> {

@@ -74,6 +74,8 @@ pub(crate) struct Driver {
     /// The leader's duties, while this host leads.
     office: Option<Office>,
     view: View,
+    /// When a message of the present or last leader arrived, and its host.
+    from_leader: Option<(u16, u64)>,
     /// When the last round began.
     last: u64,
 }
@@ -81,7 +83,8 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Self {
         let view = View::new(parts.hosts.clone());
-        Self { parts, waiting: BTreeMap::new(), office: None, view, last: clock::now() }
+        let (waiting, last) = (BTreeMap::new(), clock::now());
+        Self { parts, waiting, office: None, view, from_leader: None, last }
     }
 
     /// Works until the host ends.
@@ -135,6 +138,8 @@ impl Driver {
         let Some(((host, incarnation), message)) = unframed(bytes) else { return };
         if let Some(office) = &mut self.office {
             office.heard(host, incarnation, clock::now());
+        } else if self.view.leader.is_some_and(|leader| self.view.host_of(leader) == Some(host)) {
+            self.from_leader = Some((host, clock::now()));
         }
         if let Err(error) = self.parts.group.receive(message) {
             tracing::debug!(host, "a message of the group was not taken: {error}");
@@ -145,10 +150,9 @@ impl Driver {
     fn note_pause(&mut self, now: u64) {
         let pause = now.saturating_sub(self.last);
         self.last = now;
-        if u128::from(pause) * 2 > self.parts.detect.as_nanos()
-            && let Some(office) = &mut self.office
-        {
-            office.listen_anew();
+        if u128::from(pause) * 2 > self.parts.detect.as_nanos() {
+            self.from_leader = None;
+            self.office.iter_mut().for_each(Office::listen_anew);
         }
     }
 
@@ -198,7 +202,7 @@ impl Driver {
             Event::Leader { term, leader } => self.new_leader(term, leader),
             Event::Leading { term } => {
                 tracing::info!(host = self.parts.own.host, term, "this host leads the control group");
-                self.office = Some(Office::new());
+                self.office = Some(Office::new(self.from_leader.take()));
                 self.lead();
             }
             Event::Stopped(why) => self.parts.end.set(Ended::Group(why)),

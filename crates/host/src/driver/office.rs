@@ -54,10 +54,12 @@ pub(super) struct Office {
 }
 
 impl Office {
-    pub(super) fn new() -> Self {
+    /// The notes of a new leader. It knows when it heard the leader before it: that host has been silent
+    /// since then, and not only since the election that followed.
+    pub(super) fn new(former: Option<(u16, u64)>) -> Self {
         Self {
             leads: false,
-            heard: BTreeMap::new(),
+            heard: former.into_iter().collect(),
             losing: BTreeMap::new(),
             change: None,
             tick: None,
@@ -361,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_host_is_silent_only_while_somebody_listens() {
-        let mut office = Office::new();
+        let mut office = Office::new(None);
         let silent = |office: &mut Office, now| office.silent([2, 3].into_iter(), 100, now);
         assert!(silent(&mut office, 1_000).is_empty());
         office.heard(2, 1, 1_050);
@@ -373,5 +375,14 @@ mod tests {
         assert_eq!(silent(&mut office, 1_151), [2, 3]);
         office.listen_anew();
         assert!(silent(&mut office, 5_000).is_empty());
+    }
+
+    #[test]
+    fn a_former_leader_is_silent_since_it_was_heard_and_not_since_the_election() {
+        let mut office = Office::new(Some((2, 1_000)));
+        assert!(office.silent([2, 3].into_iter(), 100, 1_080).is_empty());
+        assert_eq!(office.silent([2, 3].into_iter(), 100, 1_101), [2]);
+        office.heard(2, 1, 1_090);
+        assert!(office.silent([2, 3].into_iter(), 100, 1_101).is_empty(), "it answers the new leader");
     }
 }

@@ -262,6 +262,7 @@ impl Members {
         let worker = Worker::new(endpoint, Arc::clone(&shared));
         self.employ_keeper(&fabric, &shared);
         if self.settled.borrow_mut().insert(number) {
+            let claim = worker.claim_former(former).await;
             // E2: no list of the former identity is in flight.
             for _ in 0..MOST_NAPS {
                 if former.is_quiet() {
@@ -270,7 +271,7 @@ impl Members {
                 sleep_until(worker.endpoint(), worker.endpoint().now() + NAP).await;
             }
             let doubts = former.take_doubts();
-            worker.settle_doubts(former, &doubts).await;
+            worker.settle_doubts(former, claim, &doubts).await;
         }
         script.learn_fate(&worker).await;
         let tree = self.unless_terminated(worker.open_tree(TREE).await)?;

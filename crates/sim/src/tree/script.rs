@@ -416,9 +416,17 @@ impl Script {
         pairs: &mut Vec<Pair>,
     ) -> Result<(), Error> {
         loop {
-            let op = worker.op();
+            let (op, position) = (worker.op(), scan.position().map(<[u8]>::to_vec));
             let more = op.refill(&self.tree, &mut scan).await;
             self.record.count_retries(&op);
+            // The next identity continues such a scan. It must neither skip keys nor deliver what nobody has
+            // confirmed (R2).
+            let stays = scan.position() == position.as_deref() && scan.is_drained();
+            if more.is_err() && self.scenario.replicas > 1 && !stays {
+                let what =
+                    format!("client {}: a range that failed has moved from {position:02x?}", self.client);
+                self.record.trouble(Property::Ranges, what);
+            }
             let more = more?;
             self.bound(&op);
             if !more {

@@ -1,6 +1,7 @@
 //! Runs the real command.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod namespaces;
 pub mod servers;
 pub mod writers;
 
