@@ -48,8 +48,6 @@ pub enum Breach {
     MovedLanesKept,
     /// J7: a host drops a copy that has moved before a table names the new one.
     SourceDroppedEarly,
-    /// J8: primary and backup change places while recoverers still write.
-    SwappedAtOnce,
     /// I4: a host that was declared lost comes back with its copies, and they count as complete.
     LostHostTrusted,
     /// I4: a host that comes back has lost its lanes, and its volumes stay open.
@@ -76,7 +74,6 @@ impl Breach {
         Self::MoveTrustsFirstCopy,
         Self::MovedLanesKept,
         Self::SourceDroppedEarly,
-        Self::SwappedAtOnce,
         Self::LostHostTrusted,
         Self::LanesLostOnReturn,
         Self::OpenedByReturn,

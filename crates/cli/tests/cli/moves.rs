@@ -2,9 +2,10 @@
 //!
 //! Every key has one writer, as in [`losses`](crate::losses), so every value that is read can be judged.
 //!
-//! The load is paced: each thread rests a little between two operations. So the windows of one second measure
-//! the pauses of clients, and not what else the machine does. `SHERMAN_MOVES` gives the pace in microseconds;
-//! with 0 the threads go at full speed.
+//! The load is paced: each thread rests a little between two operations. A second cluster, which does not
+//! change, has the same load at the same time. The operations of each second are compared with its operations
+//! in that second. So the comparison shows the pauses of clients, and not what else the machine does.
+//! `SHERMAN_MOVES` gives the pace in microseconds; with 0 the threads go at full speed.
 
 use crate::common::servers::Server;
 use crate::common::{command, fresh_path, sherman, text};
@@ -15,9 +16,9 @@ use sherman_conformance::trees::Failure;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Output;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,20 +28,30 @@ const WRITERS: u64 = 2;
 /// How long the load runs before anything changes, and after every change.
 const SETTLED: Duration = Duration::from_secs(4);
 
+/// No host dies here, so a host that gets no processor for a while is not lost.
+const DETECT: &str = "10s";
+
 /// Hosts as processes, each with a log.
 struct Group {
     hosts: Vec<(Server, PathBuf)>,
+    detect: &'static str,
 }
 
 impl Group {
     fn new(how: &[&str]) -> Self {
-        let mut group = Self { hosts: Vec::new() };
+        Self::detecting(DETECT, how)
+    }
+
+    /// A cluster that declares a host lost after this time.
+    fn detecting(detect: &'static str, how: &[&str]) -> Self {
+        let mut group = Self { hosts: Vec::new(), detect };
         group.launch(&[&["--new-cluster"], how].concat(), "256MiB");
         group
     }
 
     fn launch(&mut self, how: &[&str], memory: &str) {
-        let always = ["--listen", "tcp://127.0.0.1:0", "--memory", memory, "--log", "info"];
+        let always =
+            ["--listen", "tcp://127.0.0.1:0", "--memory", memory, "--log", "info", "--detect", self.detect];
         let args = how.iter().chain(&always).map(ToString::to_string).collect();
         let log = fresh_path("host.log");
         let server = Server::start_telling(args, File::create(&log).expect("a file").into());
@@ -121,13 +132,49 @@ fn counts(hosts: &Hosts) -> Vec<(usize, usize)> {
     up.map(|host| (host.primaries + host.backups, host.primaries)).collect()
 }
 
-/// Threads that write and read, and operations in each second.
+/// Threads that write and read.
 struct Running {
     load: Arc<Load>,
     threads: Vec<JoinHandle<()>>,
     clusters: Vec<Cluster>,
-    seconds: Arc<std::sync::Mutex<Vec<u64>>>,
+}
+
+/// The operations of two loads in each second.
+struct Windows {
+    seconds: Arc<Mutex<Vec<[u64; 2]>>>,
     ended: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Windows {
+    fn of(loads: [Arc<Load>; 2]) -> Self {
+        let (seconds, ended) = (Arc::<Mutex<Vec<[u64; 2]>>>::default(), Arc::<AtomicBool>::default());
+        let (windows, over) = (Arc::clone(&seconds), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || {
+            let total =
+                || [0, 1].map(|which| loads[which].writes.load(Relaxed) + loads[which].reads.load(Relaxed));
+            let (mut next, mut before) = (Instant::now(), total());
+            while !over.load(Relaxed) {
+                next += Duration::from_secs(1);
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                let now = total();
+                windows.lock().expect("whole").push([0, 1].map(|which| now[which] - before[which]));
+                before = now;
+            }
+        });
+        Self { seconds, ended, thread }
+    }
+
+    fn count(&self) -> usize {
+        self.seconds.lock().expect("whole").len()
+    }
+
+    fn stop(self) -> Vec<[u64; 2]> {
+        self.ended.store(true, SeqCst);
+        self.thread.join().expect("no panic");
+        let seconds = self.seconds.lock().expect("whole");
+        seconds.clone()
+    }
 }
 
 impl Running {
@@ -152,33 +199,16 @@ impl Running {
                 }));
             }
         }
-        let (seconds, ended) = (Arc::<std::sync::Mutex<Vec<u64>>>::default(), Arc::<AtomicBool>::default());
-        let (windows, over, counted) = (Arc::clone(&seconds), Arc::clone(&ended), Arc::clone(&load));
-        threads.push(std::thread::spawn(move || {
-            let total = || counted.writes.load(Relaxed) + counted.reads.load(Relaxed);
-            let (mut next, mut before) = (Instant::now(), total());
-            while !over.load(Relaxed) {
-                next += Duration::from_secs(1);
-                std::thread::sleep(next.saturating_duration_since(Instant::now()));
-                let now = total();
-                windows.lock().expect("whole").push(now - before);
-                before = now;
-            }
-        }));
-        Ok(Self { load, threads, clusters, seconds, ended })
+        Ok(Self { load, threads, clusters })
     }
 
-    /// Ends the load. Returns the operations in each second.
-    fn stop(self) -> Vec<u64> {
+    /// Ends the load.
+    fn stop(self) {
         self.load.stop.store(true, SeqCst);
-        self.ended.store(true, SeqCst);
         self.threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         assert!(self.load.failed().is_empty(), "{:#?}", self.load.failed());
         let rejoins: u64 = self.clusters.iter().map(Cluster::rejoins).sum();
         println!("{rejoins} times a compute server joined again");
-        let seconds = self.seconds.lock().expect("whole").clone();
-        // The last one is cut.
-        seconds[..seconds.len().saturating_sub(1)].to_vec()
     }
 }
 
@@ -211,9 +241,12 @@ fn grow_and_shrink(copies: usize) -> Result<(), Failure> {
     let mut group = Group::new(&settings);
     (1..copies).for_each(|_| group.join("256MiB"));
     group.wait("volumes", |hosts| is_whole(hosts, copies));
-    let running = Running::start(&group.url(), pace())?;
+    let other = Group::new(&["--replicas", "1", "--hosts", "1", "--lease", "1s", "--chunk", "1MiB"]);
+    other.wait("volumes", |hosts| is_whole(hosts, 1));
+    let (running, beside) = (Running::start(&group.url(), pace())?, Running::start(&other.url(), pace())?);
+    let windows = Windows::of([Arc::clone(&running.load), Arc::clone(&beside.load)]);
     std::thread::sleep(2 * SETTLED);
-    let before = running.seconds.lock().expect("whole").len();
+    let before = windows.count();
 
     (copies..4).for_each(|_| group.join("256MiB"));
     group.wait("four hosts", |hosts| hosts.hosts.iter().filter(|host| host.up).count() == 4);
@@ -239,8 +272,9 @@ fn grow_and_shrink(copies: usize) -> Result<(), Failure> {
     assert_even(&end, copies, 2);
 
     let (load, url) = (Arc::clone(&running.load), group.url());
-    let seconds = running.stop();
-    judge(&seconds, before);
+    judge(&windows.stop(), before);
+    running.stop();
+    beside.stop();
     let client = open(&url, options)?.tree::<u64, u64>(TREE)?.client()?;
     for key in 0..load.counters.len() as u64 {
         load.judge(key, || client.get(key))?;
@@ -268,17 +302,16 @@ fn assert_even(hosts: &Hosts, copies: usize, among: usize) {
     assert!(counts(hosts).len() == among && counts(hosts).iter().all(even), "{:?}", counts(hosts));
 }
 
-/// No second has fewer than half of the operations of a second before anything changed.
-fn judge(seconds: &[u64], before: usize) {
-    let quiet = &seconds[1.min(before)..before];
-    let level = quiet.iter().sum::<u64>() / quiet.len().max(1) as u64;
-    let least = seconds[before..].iter().min().copied().unwrap_or(0);
-    println!("operations in each second: {seconds:?}");
-    println!(
-        "{level} before the first change, at least {least} later: {:.0} %",
-        100.0 * least as f64 / level as f64
-    );
-    assert!(2 * least >= level, "a second with {least} operations, {level} before");
+/// No second has fewer than half of the operations of a second before anything changed, both compared with the
+/// cluster that does not change.
+fn judge(seconds: &[[u64; 2]], before: usize) {
+    println!("operations in each second, and of the other cluster: {seconds:?}");
+    let share = |[ours, others]: [u64; 2]| ours as f64 / others.max(1) as f64;
+    let quiet = seconds[1..before].iter().fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+    let shares = seconds[before..].iter().map(|one| share(*one) / share(quiet));
+    let least = shares.fold(f64::INFINITY, f64::min);
+    println!("at least {:.0} % of the operations before the first change", 100.0 * least);
+    assert!(least >= 0.5, "a second with {:.0} % of the operations before", 100.0 * least);
 }
 
 #[test]
@@ -334,7 +367,7 @@ fn the_rest_of_a_cluster_goes_on_without_a_volume_that_has_lost_both_copies() ->
     const KEYS: u64 = 300;
     let _alone = crate::common::alone();
     let settings = ["--replicas", "2", "--hosts", "5", "--volumes", "10", "--lease", "1s", "--chunk", "1MiB"];
-    let mut group = Group::new(&settings);
+    let mut group = Group::detecting("500ms", &settings);
     (1..5).for_each(|_| group.join("256MiB"));
     let whole = group.wait("volumes", |hosts| {
         is_whole(hosts, 2) && hosts.hosts.iter().filter(|host| host.votes).count() == 5

@@ -115,6 +115,11 @@ impl ClusterState {
         self.makings.closed_at.is_some()
     }
 
+    /// Whether volumes wait for their primary and backup to change places.
+    pub fn is_swapping(&self) -> bool {
+        !self.makings.swaps.is_empty()
+    }
+
     /// Whether nobody writes to the volumes that are closed for makings (J4).
     ///
     /// No identity of an older epoch is left, nor anybody who needs recovery. Identities of this epoch wait
@@ -197,9 +202,10 @@ impl ClusterState {
     /// once, as if only a backup had been lost.
     pub(super) fn abort_makings(&mut self) {
         if self.is_closed_for_makings() {
+            let planned = self.makings.are_planned();
             self.makings.begin_anew();
             self.set_entries(self.table.epoch(), self.opened());
-            self.end_pause();
+            self.end_pause(planned);
             self.plan();
         }
     }
@@ -270,6 +276,7 @@ impl ClusterState {
     }
 
     fn open_with_copies(&mut self) {
+        let planned = self.makings.are_planned();
         let mut entries = self.opened();
         for making in std::mem::take(&mut self.makings.list) {
             if let Some(entry) = entries.get_mut(usize::from(making.volume)) {
@@ -285,12 +292,16 @@ impl ClusterState {
             }
         }
         self.set_entries(self.table.epoch() + 1, entries);
-        self.end_pause();
+        self.end_pause(planned);
         self.plan();
     }
 
-    fn end_pause(&mut self) {
+    /// Ends a pause. `planned` says whether it was for moves alone.
+    fn end_pause(&mut self, planned: bool) {
         self.makings.closed_at = None;
+        if !planned {
+            return;
+        }
         let rest = self.settings.format.lease_nanos.saturating_mul(REST_LEASES);
         self.makings.rest_until = self.clock.now.saturating_add(rest);
     }

@@ -123,6 +123,8 @@ const EFFECTS_OF_OPERATION: u32 = 14;
 
 /// How many events later an operator asks again for a host to leave.
 const DRAINS: [u64; 3] = [0, 150, 400];
+/// The same for copies that are spread evenly.
+const SPREADS: [u64; 3] = [0, 300, 900];
 
 impl Mishap {
     /// Draws up to three faults from `seed`, plus at most one ambush.
@@ -247,6 +249,12 @@ impl Mishap {
             mishaps.push(Self::Join { step: early(rng) });
         }
         let drained = rng.below(usize::from(hosts)) as u16;
+        if rng.one_in(3) {
+            // The host that joined gets backups alone. Then primaries and backups change places.
+            mishaps.push(Self::Host { host: drained, step: early(rng) / 2, dead_for: dead_for(rng) });
+            mishaps.push(Self::Spread { step: early(rng) });
+            return mishaps;
+        }
         if !rng.one_in(4) {
             let cancel = rng.one_in(5).then(|| rng.below(lease) as u64);
             mishaps.push(Self::Drain { host: drained, step: early(rng), cancel });
@@ -259,8 +267,10 @@ impl Mishap {
             let host = if rng.one_in(2) { drained } else { rng.below(usize::from(hosts)) as u16 };
             mishaps.push(Self::Host { host, step: rng.below(steps / 2) as u64, dead_for: dead_for(rng) });
         }
+        // A loss at a fixed event does not look whether another one has left a volume with one copy.
+        let is_lost = mishaps.iter().any(|mishap| mishap.host().is_some());
         for midway in [true, false] {
-            if rng.one_in(4) {
+            if rng.one_in(3) && !is_lost {
                 let (after, pick) = (rng.below(2 * lease) as u64, rng.below(4) as u16);
                 let loss = LaterLoss { midway, after, pick, dead_for: dead_for(rng) };
                 mishaps.push(Self::Again { loss });
@@ -375,7 +385,11 @@ impl Mishap {
                     sim.fault_at(step + DRAINS[2] + 1 + after, Fault::Drain { host, cancel: true });
                 }
             }
-            Self::Spread { step } => sim.fault_at(step, Fault::Spread),
+            Self::Spread { step } => {
+                for at in SPREADS {
+                    sim.fault_at(step + at, Fault::Spread);
+                }
+            }
             // The world waits until they are due.
             Self::Again { .. } | Self::GiveUp { .. } => {}
         }

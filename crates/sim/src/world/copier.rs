@@ -18,7 +18,7 @@ use crate::sim::Fault;
 use sherman_fabric::{Request, Space};
 use sherman_layout::ChunkEntry;
 use sherman_memory_server::cluster::{Making, Phase};
-use sherman_memory_server::{Command, Memories, MemoryServer};
+use sherman_memory_server::{ClusterState, Command, Memories, MemoryServer};
 use sherman_replica::VolumeTable;
 use std::collections::BTreeMap;
 
@@ -63,6 +63,8 @@ pub(crate) struct Copier {
     /// How many copies moved, how many volumes had their primary and backup exchanged, and how many hosts have
     /// left.
     pub(crate) moved: u32,
+    /// Whether volumes wait for their primary and backup to change places.
+    swapping: bool,
     pub(crate) swapped: u32,
     pub(crate) left: u32,
     /// The event at which the last one was, and the one at which the last making was planned.
@@ -80,7 +82,7 @@ pub(crate) struct Copier {
 impl Copier {
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        !self.work.is_empty() || !self.later.is_empty()
+        !self.work.is_empty() || !self.later.is_empty() || self.swapping
     }
 
     /// Forgets what belongs to one schedule.
@@ -111,6 +113,8 @@ impl World {
 
     /// Hosts learn which copies are made: they format new ones, and forget those that are made no more.
     pub(super) fn follow_makings(&mut self) {
+        let swapping = self.volumes.cluster().is_some_and(ClusterState::is_swapping);
+        self.volumes.copier.swapping = swapping;
         let Some(state) = self.volumes.cluster() else { return };
         if state.makings().is_empty() && self.volumes.copier.work.is_empty() {
             return;
@@ -194,7 +198,7 @@ impl World {
     pub(super) fn work_on_copies(&mut self) {
         self.lose_later();
         let copier = &mut self.volumes.copier;
-        if self.steps < copier.next || copier.work.is_empty() {
+        if self.steps < copier.next || copier.work.is_empty() && !copier.swapping {
             return;
         }
         copier.next = self.steps + if copier.pace == 0 { PACE } else { copier.pace };
@@ -210,12 +214,6 @@ impl World {
     /// Does a bit of work for every making.
     pub(crate) fn work_once(&mut self) {
         let makings = self.volumes.cluster().map_or_else(Vec::new, |state| state.makings().to_vec());
-        if makings.is_empty() && self.breaks(Breach::SwappedAtOnce) {
-            if let Some(state) = self.volumes.cluster_mut() {
-                state.open_unsettled();
-            }
-            self.follow();
-        }
         for making in makings {
             let primary = self.primary(making.volume);
             let up = self.volumes.is_up(primary) && self.volumes.is_up(making.copy);
@@ -247,7 +245,14 @@ impl World {
                 work.pieces += 1;
                 None
             }
-            Phase::Planned => Some(Command::Copied { now, copy }),
+            Phase::Planned => {
+                if let Some(source) = making.replaces
+                    && self.breaks(Breach::SourceDroppedEarly)
+                {
+                    self.forget_memory(source);
+                }
+                Some(Command::Copied { now, copy })
+            }
             Phase::Copied if closed && self.breaks(Breach::OpenedUnsettled) => {
                 self.volumes.cluster_mut()?.open_unsettled();
                 self.follow();
@@ -259,11 +264,6 @@ impl World {
                         || self.breaks(Breach::MoveTrustsFirstCopy) && making.replaces.is_some();
                     if !reused && !trusts {
                         self.copy_all(primary, copy);
-                    }
-                    if let Some(source) = making.replaces
-                        && self.breaks(Breach::SourceDroppedEarly)
-                    {
-                        self.forget_memory(source);
                     }
                     self.log.remark(NO_TASK, self.now, format!("copy {copy} has all bytes"));
                     work.copied_in = Some(epoch);

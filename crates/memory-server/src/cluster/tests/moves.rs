@@ -237,9 +237,16 @@ fn two_hosts_of_which_one_was_replaced_share_the_primaries_without_a_copy() {
     state.finish();
     assert_eq!(state.counts(), [(8, 8), (8, 0)]);
     let (sites, epoch) = (state.table().sites().len(), state.table().epoch());
+    let member = state.admit(state.now());
+    state.activate(state.now(), &member);
     state.spread(Spreading::Now);
     assert_eq!((state.makings().len(), state.makings.swaps.len()), (0, 4));
-    state.finish();
+    // It waits until nobody of the former epoch is left.
+    assert!(state.is_closed_for_makings() && state.table().epoch() == epoch + 1);
+    let later = state.now() + LEASE;
+    let heir = state.admit(later);
+    state.recover(later, &heir, &member);
+    assert!(!state.is_swapping());
     assert_eq!(state.counts(), [(8, 4), (8, 4)]);
     assert_eq!((state.table().sites().len(), state.table().epoch()), (sites, epoch + 2));
 }
