@@ -46,7 +46,7 @@ minute.
 RDMA: with --listen verbs://HOST:PORT clients reach the memory through this host's RDMA NIC. They
 connect to the NIC at HOST:PORT. The server chooses device, port, address and packet size, unless
 the URL has ?device=mlx5_0&port=1&gid=3&mtu=4096. All memory is locked. No other address and no
---file are possible. This needs a build with --features verbs.
+--file are possible. This needs a build with --features verbs. Hosts of a replicated cluster can do so, too.
 
 Settings file: a TOML file may contain all options under the same names, as in memory = \"8GiB\".
 Relative paths start at the directory of the file. The command line overrides the file.
