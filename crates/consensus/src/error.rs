@@ -103,7 +103,7 @@ sherman_fabric::errors! {
             segment: usize,
             /// Where the record begins.
             offset: u64,
-        } => "segment {segment} of the control log is damaged at byte {offset}, before intact records",
+        } => "segment {segment} of the control log is damaged at byte {offset}, before its end",
         /// No segment has a readable beginning.
         NoBeginning => "no segment of the control log has a readable beginning",
         /// The records contradict each other.

@@ -98,7 +98,7 @@ mod wire;
 pub use disk::{Disk, FileDisk, MemoryDisk, SEGMENTS, Write, WriteKind, perform, read};
 pub use error::{BadMessage, LogCorrupt, OpenError, Refused, Stopped};
 pub use group::{Group, MAX_VOTERS, Start, Status};
-pub use journal::{Recovered, recover};
+pub use journal::{Recovered, recover, recover_kept};
 pub use machine::StateMachine;
 pub use output::{Change, Envelope, Event, Members, Output, Ticket, Unanswered};
 pub use settings::Settings;

@@ -166,6 +166,43 @@ impl Host {
         Ok((host, contents))
     }
 
+    /// A copy of a volume of `cluster` in a file. Opens the memory if it was formatted, or else formats it. An
+    /// existing memory must be the one that `options` name, of the same cluster. Its lanes are as they were.
+    pub fn volume_in_file(
+        file: &FileOptions,
+        options: &FormatOptions,
+        cluster: u64,
+    ) -> Result<(Self, Contents), HostError> {
+        let (region, contents) = Region::in_file(file).map_err(HostError::File)?;
+        let server = match contents {
+            Contents::Fresh => Server::format_volume(region, options, cluster).map_err(HostError::Format)?,
+            Contents::Kept => Server::open_volume(region).map_err(HostError::Open)?,
+        };
+        let host = Self::new(server);
+        let Superblock { server, servers, memory_id, .. } = *host.superblock();
+        if (server, servers) != (options.server, options.servers) {
+            let (asked, asked_servers) = (options.server, options.servers);
+            return Err(HostError::OtherServer { server, servers, asked, asked_servers });
+        }
+        let found = host.look(MemoryServer::cluster);
+        if (memory_id, found) != (options.memory_id, cluster) {
+            return Err(HostError::OtherCluster { found, asked: cluster });
+        }
+        Ok((host, contents))
+    }
+
+    /// Notes that this copy was the primary of its volume before its process ended, and is it still. Unlike
+    /// [`promote`](Self::promote), this leaves its lanes as they are.
+    pub fn lead(&self) {
+        self.server.lead();
+    }
+
+    /// The stores that give another copy the tables of this one, which is the primary. Its process ended:
+    /// stores of its CPU that nobody was told of may not have reached the others (T5).
+    pub fn tables(&self) -> Vec<Store> {
+        self.server.look(|_| mirror::table_stores(self.memory(), &self.superblock.geometry))
+    }
+
     fn new(server: Server) -> Self {
         let superblock = server.look(|tables| *tables.superblock());
         Self { server, superblock, epoch: Instant::now() }

@@ -10,8 +10,8 @@
 use crate::memory::Region;
 use sherman_fabric::control::{DIGEST_BYTES, MOST_DIGESTS};
 use sherman_fabric::group::Store;
-use sherman_fabric::{FabricError, GlobalAddress, Memory, Space};
-use sherman_layout::{ChunkEntry, Geometry};
+use sherman_fabric::{ComputeId, FabricError, GlobalAddress, Memory, Space};
+use sherman_layout::{ChunkEntry, ClientWord, Geometry};
 use sherman_memory_server::MemoryServer;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -67,21 +67,60 @@ pub(crate) fn apply(memory: &Region, stores: &[Store]) -> Result<(), FabricError
         match store {
             Store::Bytes { offset, bytes } => check(memory, *offset, bytes.len() as u64)?,
             Store::Zeros { offset, len } => check(memory, *offset, u64::from(*len))?,
+            Store::RedoArea { offset, area, len, .. } => {
+                check(memory, *offset, 8)?;
+                check(memory, *area, u64::from(*len))?;
+            }
         }
     }
     for store in stores {
         match store {
             Store::Bytes { offset, bytes } => memory.store(Space::Host, *offset, bytes),
-            Store::Zeros { offset, len } => {
-                let zeros = vec![0; (*len as usize).min(LONGEST)];
-                let end = offset + u64::from(*len);
-                for at in (*offset..end).step_by(LONGEST) {
-                    memory.store(Space::Host, at, &zeros[..((end - at) as usize).min(LONGEST)]);
+            Store::Zeros { offset, len } => zero(memory, *offset, *len),
+            Store::RedoArea { offset, word, area, len } => {
+                if memory.load_u64(Space::Host, *offset) != *word {
+                    zero(memory, *area, *len);
+                    memory.store_u64(Space::Host, *offset, *word);
                 }
             }
         }
     }
     Ok(())
+}
+
+fn zero(memory: &Region, offset: u64, len: u32) {
+    let zeros = vec![0; (len as usize).min(LONGEST)];
+    let end = offset + u64::from(len);
+    for at in (offset..end).step_by(LONGEST) {
+        memory.store(Space::Host, at, &zeros[..((end - at) as usize).min(LONGEST)]);
+    }
+}
+
+/// The stores that give another copy the tables of a primary whose process ended: stores that it had made may
+/// not have reached the others. Root words are not among them, since clients write them.
+///
+/// An area that was given out in such a store is zero here. There it may have records of an earlier owner,
+/// which a recoverer would take for the new one's.
+pub(crate) fn table_stores(memory: &Region, geometry: &Geometry) -> Vec<Store> {
+    let mut stores = Vec::new();
+    let mut copy = |offset: u64, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        memory.load(Space::Host, offset, &mut bytes);
+        for (part, at) in bytes.chunks(LONGEST / 2).zip((offset..).step_by(LONGEST / 2)) {
+            stores.push(Store::Bytes { offset: at, bytes: part.to_vec() });
+        }
+    };
+    copy(geometry.chunk_table_offset, geometry.chunk_table_bytes());
+    copy(geometry.span_table_offset, geometry.span_table_bytes());
+    for client in (1..=geometry.member_capacity as u16).map(ComputeId) {
+        let offset = geometry.client_entry(client);
+        let word = memory.load_u64(Space::Host, offset);
+        stores.push(match ClientWord::from_bits(word).and_then(|word| word.redo_area) {
+            Some(area) => Store::RedoArea { offset, word, area, len: geometry.redo_area_bytes as u32 },
+            None => Store::Bytes { offset, bytes: word.to_le_bytes().to_vec() },
+        });
+    }
+    stores
 }
 
 /// Refuses bytes outside the host memory.
@@ -176,6 +215,63 @@ mod tests {
         assert!(stores.iter().any(|store| matches!(store, Store::Zeros { .. })));
         apply(&backup, &stores).expect("they are in bounds");
         assert_eq!(bytes(&backup), bytes(&primary));
+    }
+
+    #[test]
+    fn the_tables_of_a_primary_reach_a_copy_that_missed_stores_and_new_areas_are_zeroed_there() {
+        let format = sherman_layout::FormatOptions {
+            chunk_bytes: 4096,
+            redo_slot_bytes: 512,
+            redo_area_bytes: 1024,
+            member_capacity: 3,
+            catalog_capacity: 1,
+            memory_id: 7,
+            locks: sherman_layout::LockOptions {
+                space: Space::Host,
+                lanes: Some(64),
+                ..sherman_layout::LockOptions::default()
+            },
+            ..sherman_layout::FormatOptions::default()
+        };
+        let memories = [region(), region()];
+        let mut volumes = memories
+            .each_ref()
+            .map(|memory| sherman_memory_server::Volume::format(memory, &format).expect("a volume"));
+        let geometry = *volumes[0].geometry();
+        let ask = |volume: &mut sherman_memory_server::Volume, memory: &Region, client: u16, request| {
+            volume.handle(memory, ComputeId(client), &request).expect("an answer")
+        };
+        // Both copies know the area of client 1, and have its records. The copy is ahead.
+        let area = |response| match response {
+            sherman_fabric::Response::RedoArea(area) => area.offset,
+            other => panic!("{other:?}"),
+        };
+        let areas =
+            [0, 1].map(|at| area(ask(&mut volumes[at], &memories[at], 1, sherman_fabric::Request::RedoArea)));
+        assert_eq!(areas[0], areas[1]);
+        memories[1].store(Space::Host, areas[1], &[5; 64]);
+        // What the copy missed: an area of client 2, where it has old records, and spans of client 3.
+        memories[1].store(Space::Host, areas[1] + 1024, &[9; 1024]);
+        let second = area(ask(&mut volumes[0], &memories[0], 2, sherman_fabric::Request::RedoArea));
+        assert_eq!(second, areas[0] + 1024);
+        let class = sherman_fabric::control::ChunkClass { node_bytes: 256, format: 1 };
+        ask(&mut volumes[0], &memories[0], 3, sherman_fabric::Request::AllocSpans { class, count: 2 });
+        // Clients change root words at the copy first.
+        memories[1].store_u64(Space::Host, geometry.root_word(0), 77);
+        for _ in 0..2 {
+            apply(&memories[1], &table_stores(&memories[0], &geometry)).expect("in bounds");
+        }
+        let copied = sherman_memory_server::Volume::open(&memories[1]).expect("sound tables");
+        assert_eq!(copied.spans_owned(ComputeId(3)), volumes[0].spans_owned(ComputeId(3)));
+        assert_eq!(copied.client(ComputeId(2)).redo_area, Some(second));
+        let load = |offset, len: usize| {
+            let mut bytes = vec![0; len];
+            memories[1].load(Space::Host, offset, &mut bytes);
+            bytes
+        };
+        assert_eq!(load(areas[1], 64), [5; 64]);
+        assert_eq!(load(second, 1024), [0; 1024]);
+        assert_eq!(memories[1].load_u64(Space::Host, geometry.root_word(0)), 77);
     }
 
     #[test]

@@ -113,6 +113,25 @@ impl Server {
         })
     }
 
+    /// Opens a copy of a volume that was formatted before.
+    pub(crate) fn open_volume(memory: Region) -> Result<Self, OpenError> {
+        let empty = OpenError::Truncated { space: Space::Host, found: 0, expected: 8 };
+        let control_memory = ControlMemory::new(0).ok_or(empty)?;
+        let control = MemoryServer { volume: Volume::open(&memory)?, control: None };
+        Ok(Self {
+            memory,
+            control_memory,
+            control: Mutex::new(control),
+            on_reaped: Mutex::new(None),
+            followed: Mutex::new(Some((0, 0))),
+        })
+    }
+
+    /// Takes no stores of another CPU any more: this copy is the primary already.
+    pub(crate) fn lead(&self) {
+        self.change(|_, _| *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = None);
+    }
+
     /// Makes a primary another copy of its volume: from now on it takes the stores of another CPU. Its tables
     /// are out of date from then on.
     pub(crate) fn demote(&self) {

@@ -130,6 +130,8 @@ calls! {
         = Response::Done => ();
     Cluster -> ClusterInfo = Response::Cluster(info) => *info;
     Register { offer: HostOffer } -> Registration = Response::Registered(registration) => *registration;
+    Return { host: u16, incarnation: u32, offer: HostOffer } -> Registration
+        = Response::Registered(registration) => *registration;
     Alive { host: u16, incarnation: u32, progress: Vec<CopyProgress> } -> () = Response::Done => ();
     Copied { copy: u16 } -> () = Response::Done => ();
     Settled { copy: u16, epoch: u64 } -> () = Response::Done => ();

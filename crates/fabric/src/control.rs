@@ -269,6 +269,17 @@ pub enum Request {
         /// What it offers.
         offer: HostOffer,
     },
+    /// To control, from a process that has the memory and the log of a host whose process ended: it goes on
+    /// as that host. The answer is [`Response::Registered`], or [`FabricError::ServerLost`] if the host was
+    /// declared lost meanwhile.
+    Return {
+        /// The host's number.
+        host: u16,
+        /// Its incarnation.
+        incarnation: u32,
+        /// What it offers.
+        offer: HostOffer,
+    },
     /// To control, from a host, every few milliseconds: it is alive.
     Alive {
         /// Its number.

@@ -138,6 +138,8 @@ pub struct HostOffer {
     pub boot: u64,
     /// The cluster that it means; 0 if it means whatever cluster answers.
     pub cluster: u64,
+    /// Whether its memory is in files. Then it may come back with its copies after its process has ended.
+    pub keeps: bool,
 }
 
 /// The answer to an offer.
@@ -172,6 +174,18 @@ pub enum Store {
         /// The offset of the first one.
         offset: u64,
         /// How many.
+        len: u32,
+    },
+    /// The word of a client that has a redo area. A copy that has another word there has not zeroed the area
+    /// for this client: it does so first.
+    RedoArea {
+        /// The offset of the word.
+        offset: u64,
+        /// The word.
+        word: u64,
+        /// The offset of the area.
+        area: u64,
+        /// Its bytes.
         len: u32,
     },
 }

@@ -1,4 +1,5 @@
-//! Tells the leader every few milliseconds that this host is alive.
+//! Tells the leader every few milliseconds that this host is alive. A process that goes on as a host whose
+//! process ended says that first, until the state knows it.
 //!
 //! The answer says whether the cluster still counts the host as present. A host that was declared lost is no
 //! member of the group any more, so this is how it finds out.
@@ -10,7 +11,10 @@ use crate::plane::Identity;
 use sherman_control::client::PeerConnection;
 use sherman_control::wire::Role;
 use sherman_control::{ConnectError, Secret};
+use sherman_fabric::group::HostOffer;
 use sherman_fabric::{FabricError, Refusal, Request, Response};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +66,9 @@ pub(crate) struct Alive {
     pub(crate) directory: Arc<Directory>,
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) end: Arc<End>,
+    /// What this host offers, and whether the state knows this process.
+    pub(crate) offer: HostOffer,
+    pub(crate) known: Arc<AtomicBool>,
 }
 
 /// A connection, and the address it leads to.
@@ -81,7 +88,7 @@ impl Alive {
             let next = || hosts.get(turn % hosts.len().max(1)).cloned();
             let Some(address) = hint.take().or(leader).or_else(next) else { continue };
             match self.tell(&mut link, &address) {
-                Ok(Ok(Response::Done)) => {}
+                Ok(Ok(Response::Done | Response::Registered(_))) => {}
                 Ok(Err(FabricError::ServerLost { server })) if server == self.own.host => {
                     return self.end.set(Ended::Lost { host: server });
                 }
@@ -115,7 +122,11 @@ impl Alive {
             }
         };
         let Identity { host, incarnation, .. } = self.own;
-        let request = Request::Alive { host, incarnation, progress: self.workshop.progress() };
+        let request = match self.known.load(Acquire) {
+            true => Request::Alive { host, incarnation, progress: self.workshop.progress() },
+            // The process of this host ended, and this one goes on (I4).
+            false => Request::Return { host, incarnation, offer: self.offer.clone() },
+        };
         let answer = connection.ask(&request, self.patience)?;
         *link = Some((address.to_owned(), connection));
         Ok(answer)

@@ -9,7 +9,8 @@ use crate::address::parse_address;
 use crate::alive::Directory;
 use crate::copier::{Copier, Plan, Task, Workshop};
 use crate::end::{End, Ended};
-use crate::memory::{CopyMaker, PrivateMemory};
+use crate::folder::{Folder, KeptCopy, Memories};
+use crate::memory::CopyMaker;
 use crate::mirror::MirrorLink;
 use crate::plane::{Identity, Plane};
 use sherman_control::plane::Mirror;
@@ -109,6 +110,8 @@ struct Installed {
     role: Option<Role>,
     memory: ServedMemory,
     mirror: Option<Arc<MirrorLink>>,
+    /// Whether it comes from an earlier process, and this one has not carried out a table with it.
+    is_kept: bool,
 }
 
 impl Installed {
@@ -134,6 +137,57 @@ impl Order {
     }
 }
 
+/// Where the memory of copies comes from, and the folder that keeps it, if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) folder: Option<Arc<Folder>>,
+    pub(crate) maker: Arc<dyn CopyMaker>,
+}
+
+impl Files {
+    fn with(&self, act: impl FnOnce(&Folder) -> std::io::Result<()>) -> Result<(), String> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        act(folder).map_err(|error| format!("{}: {error}", folder.path().display()))
+    }
+
+    fn make(
+        &self,
+        settings: &ClusterSettings,
+        cluster: u64,
+        (copy, volume): (u16, u16),
+    ) -> Result<ServedMemory, String> {
+        match &self.folder {
+            Some(folder) => Ok(Arc::new(folder.make(settings, cluster, (copy, volume))?).into()),
+            None => self.maker.make(settings, cluster, volume),
+        }
+    }
+
+    /// The empty memory of a copy that a volume names. Only the first table names empty copies.
+    fn make_first(
+        &self,
+        settings: &ClusterSettings,
+        cluster: u64,
+        (copy, volume): (u16, u16),
+    ) -> Result<ServedMemory, String> {
+        if self.folder.as_ref().and_then(|folder| folder.kept()).is_some_and(|kept| kept.served) {
+            return Err("its memory is missing in the host's folder".to_owned());
+        }
+        self.make(settings, cluster, (copy, volume))
+    }
+
+    fn note(&self, one: KeptCopy) -> Result<(), String> {
+        self.with(|folder| folder.note(one))
+    }
+
+    fn forget(&self, copy: u16) -> Result<(), String> {
+        self.with(|folder| folder.forget(copy))
+    }
+
+    fn note_served(&self) -> Result<(), String> {
+        self.with(|folder| folder.change(|kept| kept.served = true))
+    }
+}
+
 /// How this host reaches others.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
@@ -152,7 +206,7 @@ pub(crate) struct Copies<I> {
     plane: Arc<Plane>,
     server: I,
     links: Links,
-    maker: Arc<dyn CopyMaker>,
+    files: Files,
     installed: BTreeMap<u16, Installed>,
     /// The threads that make copies of primaries here, by the number of the new copy.
     copiers: BTreeMap<u16, Copier>,
@@ -165,15 +219,16 @@ impl<I: Installer> Copies<I> {
         plane: Arc<Plane>,
         server: I,
         links: Links,
+        (files, memories): (Files, Memories),
     ) -> Self {
-        let (installed, copiers) = (BTreeMap::new(), BTreeMap::new());
-        let maker = Arc::new(PrivateMemory);
-        Self { own, settings, plane, server, links, maker, installed, copiers }
-    }
-
-    /// Lets `maker` make the memory of copies.
-    pub(crate) fn with_maker(self, maker: Arc<dyn CopyMaker>) -> Self {
-        Self { maker, ..self }
+        let kept = |(one, host): (KeptCopy, Arc<Host>)| Installed {
+            role: one.role,
+            memory: host.into(),
+            mirror: None,
+            is_kept: true,
+        };
+        let installed = memories.into_iter().map(|(copy, memory)| (copy, kept(memory))).collect();
+        Self { own, settings, plane, server, links, files, installed, copiers: BTreeMap::new() }
     }
 
     /// Carries out every table that comes.
@@ -194,6 +249,7 @@ impl<I: Installer> Copies<I> {
         for (volume, entry) in (0..).zip(table.volumes()) {
             for (role, copy) in entry.copies().filter(|(_, copy)| is_here(*copy)) {
                 self.prepare(volume, copy, role).map_err(|what| (copy, what))?;
+                self.files.note(KeptCopy { copy, volume, role: Some(role) }).map_err(|what| (copy, what))?;
                 self.aim(copy, role, order.others(volume, entry), table.epoch())
                     .map_err(|what| (copy, what))?;
                 named.push(copy);
@@ -208,8 +264,11 @@ impl<I: Installer> Copies<I> {
         for copy in gone {
             self.server.remove(copy);
             self.installed.remove(&copy);
+            self.files.forget(copy).map_err(|what| (copy, what))?;
             tracing::info!(copy, "dropped a copy that no volume names");
         }
+        // From now on clients may write, so no copy of this host is made empty again.
+        self.files.note_served().map_err(|what| (named.first().copied().unwrap_or(0), what))?;
         self.plane.publish(table.epoch());
         Ok(())
     }
@@ -223,6 +282,7 @@ impl<I: Installer> Copies<I> {
         let Some(installed) = self.installed.get_mut(&copy) else {
             return Ok(());
         };
+        let is_kept = std::mem::take(&mut installed.is_kept);
         if targets.is_empty() {
             self.server.mirror(copy, None);
             if let Some(mirror) = &installed.mirror {
@@ -237,6 +297,11 @@ impl<I: Installer> Copies<I> {
         }
         if let Some(mirror) = &installed.mirror {
             mirror.retarget(epoch, targets);
+            if is_kept {
+                // Stores of the former process that it had answered nobody for may have reached no other
+                // copy. No client is served yet, so these are the first ones on the way.
+                mirror.send_tables(installed.host());
+            }
             self.server.mirror(copy, Some(Arc::clone(mirror) as Arc<dyn Mirror>));
         }
         Ok(())
@@ -253,26 +318,29 @@ impl<I: Installer> Copies<I> {
     /// Makes a copy what the table says.
     fn prepare(&mut self, volume: u16, copy: u16, role: Role) -> Result<(), String> {
         match self.installed.get_mut(&copy) {
-            Some(installed) if installed.role == Some(role) => {}
+            Some(installed) if installed.role == Some(role) && !installed.is_kept => {}
             Some(installed) => {
-                if installed.role.is_none() {
+                if installed.role.is_none() || installed.is_kept {
                     self.server.install(copy, installed.memory.clone());
                     tracing::info!(volume, copy, role = ?role, "a copy is complete");
                 }
-                if installed.role == Some(Role::Primary) {
+                if installed.role == Some(Role::Primary) && role != Role::Primary {
                     installed.host().demote();
                     tracing::info!(volume, copy, "a primary is the backup now");
                 }
-                if role == Role::Primary {
+                // A primary of the former process has its lanes, which say what clients held there.
+                if role == Role::Primary && installed.role != Some(Role::Primary) {
                     installed.host().promote().map_err(|error| error.to_string())?;
                     tracing::info!(volume, copy, "promoted a copy");
                 }
                 installed.role = Some(role);
+                installed.is_kept &= role == Role::Primary;
             }
             None => {
-                let memory = self.maker.make(&self.settings, self.own.cluster, volume)?;
+                let memory = self.files.make_first(&self.settings, self.own.cluster, (copy, volume))?;
                 self.server.install(copy, memory.clone());
-                self.installed.insert(copy, Installed { role: Some(role), memory, mirror: None });
+                let made = Installed { role: Some(role), memory, mirror: None, is_kept: false };
+                self.installed.insert(copy, made);
                 tracing::info!(volume, copy, role = ?role, "made a copy");
             }
         }
@@ -286,10 +354,16 @@ impl<I: Installer> Copies<I> {
         if self.installed.contains_key(&copy) {
             return;
         }
-        match self.maker.make(&self.settings, self.own.cluster, volume) {
+        let made = self.files.make(&self.settings, self.own.cluster, (copy, volume));
+        let noted = made.and_then(|memory| {
+            self.files.note(KeptCopy { copy, volume, role: None })?;
+            Ok(memory)
+        });
+        match noted {
             Ok(memory) => {
                 self.server.install_filling(copy, memory.clone());
-                self.installed.insert(copy, Installed { role: None, memory, mirror: None });
+                let made = Installed { role: None, memory, mirror: None, is_kept: false };
+                self.installed.insert(copy, made);
                 tracing::info!(volume, copy, "made room for a copy");
             }
             Err(what) => tracing::error!(volume, copy, "cannot make room for a copy: {what}"),
@@ -331,7 +405,7 @@ impl<I: Installer> Copies<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::make;
+    use crate::memory::{PrivateMemory, make};
     use sherman_control::plane::ControlPlane;
     use sherman_embedded::host::Made;
     use sherman_fabric::{Memory, Space};
@@ -349,6 +423,10 @@ mod tests {
             directory: Arc::default(),
             workshop: Arc::default(),
         }
+    }
+
+    fn nothing() -> (Files, Memories) {
+        (Files { folder: None, maker: Arc::new(PrivateMemory) }, Memories::new())
     }
 
     fn order(volumes: u16) -> Order {
@@ -435,7 +513,7 @@ mod tests {
     fn a_backup_is_made_promoted_and_dropped_as_the_table_says() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
-        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links());
+        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links(), nothing());
         copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(3), Some(1))])).unwrap();
         assert_eq!(plane.epoch(), 1);
         let found: Vec<u16> = served.0.lock().unwrap().keys().copied().collect();
@@ -454,7 +532,7 @@ mod tests {
     fn a_copy_that_is_being_made_is_served_when_the_table_names_it_and_keeps_its_bytes() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
-        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links());
+        let mut copies = Copies::new(OWN, settings(), Arc::clone(&plane), &served, links(), nothing());
         let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: None };
         let open = table(1, [(Some(0), None), (Some(1), None)]);
         copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
@@ -476,7 +554,7 @@ mod tests {
     #[test]
     fn a_copy_that_takes_the_place_of_a_primary_is_promoted_and_a_swap_exchanges_the_parts() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
-        let mut copies = Copies::new(OWN, settings(), Arc::new(plane), &served, links());
+        let mut copies = Copies::new(OWN, settings(), Arc::new(plane), &served, links(), nothing());
         let making = Making { volume: 0, copy: 2, phase: Phase::Planned, replaces: Some(0) };
         let open = table(1, [(Some(0), None), (Some(1), Some(3))]);
         copies.carry_out(&Order { makings: vec![making], ..open }).unwrap();
@@ -526,7 +604,7 @@ mod tests {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let plane = Arc::new(plane);
         let settings = ClusterSettings { volume_bytes: 100, ..settings() };
-        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served, links());
+        let mut copies = Copies::new(OWN, settings, Arc::clone(&plane), &served, links(), nothing());
         let failed = copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)]));
         assert_eq!(failed.map_err(|(copy, _)| copy), Err(2));
         assert_eq!(plane.epoch(), 0);
@@ -536,7 +614,7 @@ mod tests {
     fn copies_of_another_incarnation_are_not_ours() {
         let (served, (plane, _inputs)) = (Served::default(), Plane::new());
         let own = Identity { incarnation: 9, ..OWN };
-        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served, links());
+        let mut copies = Copies::new(own, settings(), Arc::new(plane), &served, links(), nothing());
         copies.carry_out(&table(1, [(Some(0), Some(2)), (Some(1), None)])).unwrap();
         assert!(served.0.lock().unwrap().is_empty());
     }

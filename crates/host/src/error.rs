@@ -1,5 +1,6 @@
 //! Why a host cannot be started.
 
+use crate::folder::FolderProblem;
 use crate::options::MOST_HOSTS;
 use sherman_consensus::OpenError;
 use sherman_control::{Address, ConnectError};
@@ -87,13 +88,18 @@ sherman_fabric::errors! {
         } => "the cluster's answer is not readable: {what}. Is its version another?",
         /// The node of the group cannot be opened.
         Group(error: OpenError) => "{error}" because error,
-        /// The log of the group cannot be used.
-        Log {
-            /// Its folder.
+        /// The folder of the host cannot be used.
+        Folder {
+            /// The folder.
             path: PathBuf,
-            /// Why.
-            error: io::Error,
-        } => ("the log of the control group in {}: {error}", path.display()) because error,
+            /// What is wrong.
+            problem: FolderProblem,
+        } => ("{}: {problem}", path.display()) because problem,
+        /// The folder has no host.
+        NothingKept {
+            /// The folder.
+            path: PathBuf,
+        } => ("there is no host in {}: make a new cluster, or join one", path.display()),
         /// The system has no random numbers.
         NoRandomness(error: getrandom::Error) => "the system has no random numbers: {error}" because error,
         /// The system has no more threads.

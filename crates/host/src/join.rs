@@ -154,7 +154,7 @@ mod tests {
     use sherman_memory_server::cluster::{ClusterSettings, ClusterState, Command};
 
     fn offer() -> HostOffer {
-        HostOffer { address: "unix:/a".into(), memory_bytes: 0, boot: 1, cluster: 0 }
+        HostOffer { address: "unix:/a".into(), memory_bytes: 0, boot: 1, cluster: 0, keeps: false }
     }
 
     #[test]

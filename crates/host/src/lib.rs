@@ -34,6 +34,8 @@
 //! | [`memory`] | [`CopyMaker`]: where the memory of copies comes from |
 //! | `copier` | makes a lost copy again on another host, a thread for each |
 //! | `mirror` | the way from a primary to the other copies of its volume, a thread each |
+//! | `folder` | what outlives the process: identity, log, memory |
+//! | `kept` | how a process goes on as a host whose process ended |
 //! | `end` | how a host ends |
 //! | `clock` | a clock that runs while the machine sleeps |
 //!
@@ -52,8 +54,9 @@
 //! - **An epoch is published when it is carried out.** `Plane::epoch` returns an epoch when every copy that
 //!   this host has by its table is ready. Clients are not served before.
 //! - **A host has one incarnation.** It registers once in its life. When it learns that it was declared lost,
-//!   it stops. Started again, it registers anew with empty memory (I2), under a new number in the group: its
-//!   log died with its memory.
+//!   it stops. Started again, it registers anew with empty memory (I2), under a new number in the group.
+//! - **A process goes on as a host only with its memory and its log** (I4). It carries out no table before
+//!   the state knows it: until then it may have been declared lost.
 //!
 //! **What may go wrong.** If a majority of the voters is gone, no host leads. Clients then read and write
 //! until their leases run out, and the cluster is lost. A pause of the leader's process does not make other
@@ -68,7 +71,9 @@ mod copies;
 mod driver;
 mod end;
 pub mod error;
+mod folder;
 mod join;
+mod kept;
 pub mod memory;
 mod mirror;
 pub mod options;
@@ -79,6 +84,8 @@ pub mod running;
 pub use address::parse_address;
 pub use end::Ended;
 pub use error::HostError;
+pub use folder::FolderProblem;
+pub use kept::{KeptHost, peek};
 pub use memory::{CopyMaker, PrivateMemory};
 pub use options::{HostCluster, HostOptions, MOST_HOSTS};
 pub use plane::Plane;

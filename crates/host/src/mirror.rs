@@ -22,6 +22,7 @@ use sherman_control::client::PeerConnection;
 use sherman_control::plane::{Answer, Mirror};
 use sherman_control::wire::Role;
 use sherman_control::{Address, Secret};
+use sherman_embedded::host::Host;
 use sherman_fabric::group::Store;
 use sherman_fabric::{ComputeId, FabricError, Request, Response};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,6 +32,10 @@ use std::time::Duration;
 
 /// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Bytes of tables in one request, beside the last store. A store has 32 KiB at most.
+const BATCH: usize = 32 << 10;
+/// The most bytes of a store beside its memory.
+const STORE_HEAD: usize = 32;
 
 /// The way from one primary to the other copies of its volume.
 #[derive(Debug)]
@@ -104,6 +109,20 @@ impl MirrorLink {
         let sender = Sender { own, secret, patience, shared, connections: BTreeMap::new() };
         Builder::new().name("sherman-mirror".to_owned()).spawn(move || sender.run())?;
         Ok(Self { state })
+    }
+
+    /// Sends the tables of a primary whose process ended, behind everything that was sent before.
+    pub(crate) fn send_tables(&self, primary: &Host) {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for store in primary.tables() {
+            bytes += STORE_HEAD + if let Store::Bytes { bytes, .. } = &store { bytes.len() } else { 0 };
+            batch.push(store);
+            if bytes >= BATCH {
+                self.send(std::mem::take(&mut batch), None, Box::new(drop));
+                bytes = 0;
+            }
+        }
+        self.send(batch, None, Box::new(drop));
     }
 
     /// Sends to these copies from now on, also what has not been answered.

@@ -24,6 +24,8 @@ pub enum HostCluster {
         /// The identity of the cluster that is meant; 0 for any.
         cluster: u64,
     },
+    /// The one of the host in the folder.
+    Kept,
 }
 
 /// The options of a host.
@@ -43,9 +45,9 @@ pub struct HostOptions {
     pub memory_bytes: u64,
     /// The cluster.
     pub cluster: HostCluster,
-    /// A folder for the log of the group. `None` keeps the log in memory. The memory of a host dies with its
-    /// process, so the log is of no use to the next process: it is for analysis.
-    pub log: Option<PathBuf>,
+    /// The folder with its memory and its part of the group, so that they outlive the process. If it has a
+    /// host, this process goes on as that one, whatever `cluster` says. `None`: they end with the process.
+    pub file: Option<PathBuf>,
     /// How long a host may be silent before the leader declares it lost. `None`: half a lease, but at least
     /// 300 ms. All hosts of a cluster should have the same.
     pub detect: Option<Duration>,
@@ -68,7 +70,7 @@ impl HostOptions {
             shards: None,
             memory_bytes,
             cluster,
-            log: None,
+            file: None,
             detect: None,
             patience: Duration::from_secs(10),
             limits: Limits::default(),

@@ -8,15 +8,18 @@ use crate::address::advertised;
 use crate::alive::Alive;
 use crate::clock;
 use crate::copier::Workshop;
-use crate::copies::{Copies, Links};
+use crate::copies::{Copies, Files, Links};
 use crate::driver::{Driver, Log, Parts};
 use crate::end::{End, Ended};
 use crate::error::HostError;
+use crate::folder::{Folder, FolderProblem, Kept, Memories, machine};
 use crate::join::Applicant;
+use crate::kept::{self, Back, Found};
 use crate::options::{HostCluster, HostOptions, MOST_HOSTS};
 use crate::peers::Peers;
 use crate::plane::{Identity, Plane};
-use sherman_consensus::{Group, NodeId, Settings, Start};
+use sherman_consensus::{Group, NodeId, Recovered, Settings, Start};
+use sherman_control::Address;
 use sherman_control::plane::{Asker, ControlPlane};
 use sherman_control::wire::MAX_FRAME;
 use sherman_embedded::host::Host;
@@ -29,6 +32,7 @@ use sherman_soft_nic::server::{
     Listen, RunningServer, ServeError, ServerHandle, ServerOptions, SoftNicServer,
 };
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -56,6 +60,7 @@ pub struct RunningHost {
     registration: Registration,
     settings: ClusterSettings,
     threads: Vec<JoinHandle<()>>,
+    folder: Option<Arc<Folder>>,
 }
 
 /// A handle to a host, for other threads.
@@ -72,6 +77,11 @@ struct Place {
     settings: ClusterSettings,
     machine: Machine,
     start: Start,
+    log: Log,
+    recovered: Option<Recovered>,
+    memories: Memories,
+    /// Whether the state knows this process.
+    known: bool,
 }
 
 impl RunningHost {
@@ -82,15 +92,16 @@ impl RunningHost {
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
         // Checked before anything listens, as far as that is possible.
         advertised(options.advertise.as_deref(), &options.listen).or_else(unless_listens_nowhere)?;
-        let log = Log::new(options.log.as_deref())?;
+        let found = kept::open(&options)?;
         let (plane, inputs) = Plane::new();
         let plane = Arc::new(plane);
         let server = serve(&options, &plane)?;
         let address = advertised(options.advertise.as_deref(), server.addresses())?;
-        let offer =
-            HostOffer { address, memory_bytes: options.memory_bytes, boot: server.boot(), cluster: 0 };
-        let place = find_place(&options, offer)?;
-        let Place { registration, settings, machine, start } = place;
+        let (memory_bytes, boot, keeps) = (options.memory_bytes, server.boot(), found.is_some());
+        let offer = HostOffer { address, memory_bytes, boot, cluster: 0, keeps };
+        let folder = found.as_ref().map(|found| Arc::clone(&found.folder));
+        let place = find_place(&options, &offer, found)?;
+        let Place { registration, settings, machine, start, log, recovered, memories, known } = place;
         let own = Identity {
             cluster: registration.cluster,
             host: registration.host,
@@ -99,14 +110,19 @@ impl RunningHost {
         let lease_nanos = settings.format.lease_nanos;
         let detect = options.detect(lease_nanos);
         let now = clock::now();
-        let group = Group::open(group_settings(registration.node, detect)?, machine, None, start, now)?;
+        let group = Group::open(group_settings(registration.node, detect)?, machine, recovered, start, now)?;
         let nanos = u64::try_from(detect.as_nanos()).unwrap_or(u64::MAX);
         let hosts = registration.hosts.clone();
-        let node = Node::new(group, NodeOptions { own, detect: nanos, lease: lease_nanos, hosts }, now);
+        let node_options =
+            NodeOptions { own, detect: nanos, lease: lease_nanos, hosts, offer: Some(offer.clone()) };
+        let node = Node::new(group, node_options, now);
         let handle = HostHandle { plane: Arc::clone(&plane), end: Arc::default(), server: server.handle() };
         let patience = detect.clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
         let hosts = registration.hosts.clone();
-        let mut host = Self { server: Some(server), handle, registration, settings, threads: Vec::new() };
+        let threads = Vec::new();
+        let mut host =
+            Self { server: Some(server), handle, registration, settings, threads, folder: folder.clone() };
+        let known = Arc::new(AtomicBool::new(known));
         let (end, orders, directory) = (Arc::clone(&host.handle.end), Arc::default(), Arc::default());
         let workshop = Arc::<Workshop>::default();
         let parts = Parts {
@@ -120,6 +136,9 @@ impl RunningHost {
             end: Arc::clone(&end),
             server: host.handle.server.clone(),
             hosts,
+            boot: offer.boot,
+            known: Arc::clone(&known),
+            folder: folder.clone(),
             workshop: Arc::clone(&workshop),
         };
         // From here on the driver ends the other threads, whatever happens.
@@ -135,8 +154,8 @@ impl RunningHost {
                 directory: Arc::clone(&directory),
                 workshop: Arc::clone(&workshop),
             },
-        )
-        .with_maker(Arc::clone(&options.maker));
+            (Files { folder, maker: Arc::clone(&options.maker) }, memories),
+        );
         let until = Arc::clone(&end);
         host.spawn("sherman-copies", move || copies.run(&orders, &until))?;
         let alive = Alive {
@@ -147,6 +166,8 @@ impl RunningHost {
             directory,
             workshop,
             end,
+            offer,
+            known,
         };
         host.spawn("sherman-alive", move || alive.run())?;
         plane.open(own);
@@ -217,13 +238,20 @@ impl RunningHost {
             // A panic has already printed its own message, and has ended the host.
             let _ = thread.join();
         }
-        match self.server.take() {
-            Some(server) => {
-                server.stop();
-                server.join()
+        let Some(server) = self.server.take() else { return Ok(()) };
+        server.stop();
+        let ended = server.join();
+        if let Some(folder) = self.folder.take() {
+            let kept = match self.handle.end.why() {
+                Some(Ended::Lost { .. }) => folder.clear(),
+                Some(Ended::Stopped) => folder.close(),
+                _ => Ok(()),
+            };
+            if let Err(error) = kept {
+                tracing::warn!("{}: {error}", folder.path().display());
             }
-            None => Ok(()),
         }
+        ended
     }
 }
 
@@ -293,26 +321,99 @@ fn serve(options: &HostOptions, plane: &Arc<Plane>) -> Result<RunningServer, Hos
     Ok(SoftNicServer::start(server)?)
 }
 
-fn find_place(options: &HostOptions, offer: HostOffer) -> Result<Place, HostError> {
-    match &options.cluster {
-        HostCluster::New(settings) => found(settings, &offer),
-        HostCluster::Join { seeds, cluster } => {
-            let offer = HostOffer { cluster: *cluster, ..offer };
-            let (secret, patience) = (options.secret.as_ref(), options.patience);
-            let registration = Applicant { seeds, secret, offer, patience }.register()?;
-            let settings = ClusterSettings::decode(&registration.settings)
-                .ok_or(HostError::Answer { what: "the settings make no sense" })?;
-            Ok(Place { registration, settings, machine: Machine::default(), start: Start::Join })
+fn find_place(options: &HostOptions, offer: &HostOffer, found: Option<Found>) -> Result<Place, HostError> {
+    let Some(Found { folder, back, lost }) = found else {
+        return new_place(options, offer, None);
+    };
+    match back {
+        Some(back) => old_place(offer, back),
+        None => {
+            let place = new_place(options, offer, lost)?;
+            keep(&folder, options, &place)?;
+            let (log, _) = Log::open(&folder).map_err(|problem| folder.failed(problem))?;
+            Ok(Place { log, ..place })
         }
     }
 }
 
+/// The place of a host whose process ended.
+fn old_place(offer: &HostOffer, mut back: Back) -> Result<Place, HostError> {
+    let Back { kept, settings, .. } = &back;
+    if back.recovered.is_none() && kept.founder {
+        // The process ended before the cluster began. Nobody has seen it.
+        return found(kept.own.cluster, settings, offer).map(|place| Place { log: back.log, ..place });
+    }
+    Ok(Place {
+        registration: back.registration(),
+        settings: back.settings,
+        machine: Machine::default(),
+        start: Start::Join,
+        recovered: back.recovered.take(),
+        log: back.log,
+        memories: back.memories,
+        known: false,
+    })
+}
+
+/// A place in a new cluster, or a new place in an existing one.
+fn new_place(
+    options: &HostOptions,
+    offer: &HostOffer,
+    lost: Option<(u64, Vec<Address>)>,
+) -> Result<Place, HostError> {
+    let (cluster, seeds) = match (&options.cluster, lost) {
+        (HostCluster::Join { seeds, .. }, Some((cluster, others))) => {
+            (cluster, seeds.iter().cloned().chain(others).collect())
+        }
+        (_, Some(lost)) => lost,
+        (HostCluster::Join { seeds, cluster }, None) => (*cluster, seeds.clone()),
+        (HostCluster::New(settings), None) => {
+            let cluster = getrandom::u64().map_err(HostError::NoRandomness)?.max(1);
+            return found(cluster, settings, offer);
+        }
+        (HostCluster::Kept, None) => return Err(HostError::NoSeeds),
+    };
+    let offer = HostOffer { cluster, ..offer.clone() };
+    let (secret, patience) = (options.secret.as_ref(), options.patience);
+    let registration = Applicant { seeds: &seeds, secret, offer, patience }.register()?;
+    let settings = ClusterSettings::decode(&registration.settings)
+        .ok_or(HostError::Answer { what: "the settings make no sense" })?;
+    Ok(Place {
+        registration,
+        settings,
+        machine: Machine::default(),
+        start: Start::Join,
+        log: Log::in_memory(),
+        recovered: None,
+        memories: Memories::new(),
+        known: true,
+    })
+}
+
+/// Notes in its folder who this host is.
+fn keep(folder: &Folder, options: &HostOptions, place: &Place) -> Result<(), HostError> {
+    let Registration { cluster, host, incarnation, node, ref settings, ref hosts } = place.registration;
+    let kept = Kept {
+        own: Identity { cluster, host, incarnation },
+        node,
+        founder: place.start == Start::NewGroup,
+        lost: false,
+        served: false,
+        machine: machine(),
+        memory_bytes: options.memory_bytes,
+        settings: settings.clone(),
+        hosts: hosts.clone(),
+        copies: Vec::new(),
+    };
+    let failed = |error| folder.failed(FolderProblem::Io { what: "write the file \"host\"", error });
+    folder.keep(kept).map_err(failed)
+}
+
 /// Makes a cluster, and registers its first host.
-fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostError> {
+fn found(cluster: u64, settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostError> {
     if settings.hosts > MOST_HOSTS {
         return Err(HostError::TooManyHosts { asked: settings.hosts });
     }
-    let cluster = getrandom::u64().map_err(HostError::NoRandomness)?.max(1);
     let mut state = ClusterState::new(cluster, *settings).map_err(HostError::Settings)?;
     if offer.memory_bytes < settings.bytes_per_host() {
         return Err(HostError::TooLittleMemory { offered: offer.memory_bytes });
@@ -328,6 +429,10 @@ fn found(settings: &ClusterSettings, offer: &HostOffer) -> Result<Place, HostErr
             settings: *settings,
             machine: Machine::new(state),
             start: Start::NewGroup,
+            log: Log::in_memory(),
+            recovered: None,
+            memories: Memories::new(),
+            known: true,
         }),
         _ => Err(HostError::Answer { what: "it is no registration" }),
     }

@@ -53,6 +53,12 @@ pub enum Breach {
     MovedLanesKept,
     /// J7: a host drops a copy that has moved before a table names the new one.
     SourceDroppedEarly,
+    /// I4: a host that was declared lost comes back with its copies, and they count as complete.
+    LostHostTrusted,
+    /// I4: a host that comes back has lost its lanes, and its volumes stay open.
+    LanesLostOnReturn,
+    /// I4, P3: a host that comes back opens volumes that are closed for recovery.
+    OpenedByReturn,
 }
 
 impl Breach {
@@ -73,6 +79,9 @@ impl Breach {
         Self::MoveTrustsFirstCopy,
         Self::MovedLanesKept,
         Self::SourceDroppedEarly,
+        Self::LostHostTrusted,
+        Self::LanesLostOnReturn,
+        Self::OpenedByReturn,
     ];
 
     /// The breaches of hosts in a control group.

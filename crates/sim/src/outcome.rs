@@ -81,6 +81,12 @@ pub enum Fault {
         /// Its number.
         host: u16,
     },
+    /// The process of a host ends, if it still runs, and the next one goes on with its memory (I4). If the
+    /// host was declared lost, nothing happens.
+    HostReturns {
+        /// Its number.
+        host: u16,
+    },
     /// A new host registers. It has room for a copy of every volume.
     HostJoins,
     /// A host's process stands still. It finds everything that arrived meanwhile when it goes on. Its memory
@@ -135,6 +141,7 @@ impl fmt::Display for Fault {
             Self::HostLost { host } => write!(f, "host {host} is declared lost"),
             Self::HostStands { host, steps } => write!(f, "host {host} stands still for {steps} events"),
             Self::HostCut { cut } => write!(f, "{cut:?}"),
+            Self::HostReturns { host } => write!(f, "host {host} comes back with its memory"),
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
             Self::Drain { host, cancel: false } => write!(f, "host {host} shall leave"),

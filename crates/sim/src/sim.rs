@@ -330,6 +330,11 @@ impl Sim {
         (world.volumes.copier.made, world.volumes.lost_hosts())
     }
 
+    /// How often hosts came back with their memory in this schedule.
+    pub fn returns(&self) -> u32 {
+        self.world.borrow().volumes.returns
+    }
+
     /// How many copies were to move in this schedule, how many volumes had primary and backup exchanged, and how
     /// many hosts have left.
     pub fn moved_and_left(&self) -> (u32, u32, u32) {

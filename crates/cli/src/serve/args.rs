@@ -20,10 +20,10 @@ sockets), unless you give --insecure. Connections are authenticated, but traffic
 The server refuses a secret file that others can read (chmod 600).
 
 Replicated cluster: the first host makes it with --new-cluster, every other one joins it with --join and
-the address of any host that runs. Volumes have two copies, so the cluster survives the loss of a host.
-Hosts have neither --id nor --file: a host that was restarted joins as a new one, with empty memory. If the
-cluster has declared a host lost, its process ends with exit code 3. A host may listen on shm:/path, too,
-as its first address: then clients of its machine map its copies.
+the address of any host that runs. With two or more --hosts, volumes have two copies, so the cluster
+survives the loss of a host. Hosts have no --id. If the cluster has declared a host lost, its process ends
+with exit code 3. With --file it starts again as a new host, with empty memory. A host may listen on
+shm:/path, too, as its first address: then clients of its machine map its copies.
 
 Shared memory: with --listen shm:/path, compute servers of this host that open the cluster as
 shm:/path map the memory. They read and change it with no process in between. Other clients can
@@ -34,6 +34,8 @@ host.
   - A server that is started again with the same file has all acknowledged changes. Clients that
     were connected must join again.
   - The file takes all its disk space when the server starts.
+  - A host keeps a folder: its memory, and its part of the cluster's state. Start it again with the same
+    command.
   - --memory, --on-chip, --chunk, --lease, --id and --servers are fixed when the file is created.
     When you start the server again, omit them or give the same values.
 
@@ -44,7 +46,7 @@ minute.
 RDMA: with --listen verbs://HOST:PORT clients reach the memory through this host's RDMA NIC. They
 connect to the NIC at HOST:PORT. The server chooses device, port, address and packet size, unless
 the URL has ?device=mlx5_0&port=1&gid=3&mtu=4096. All memory is locked. No other address and no
---file are possible. This needs a build with --features verbs.
+--file are possible. This needs a build with --features verbs. Hosts of a replicated cluster can do so, too.
 
 Settings file: a TOML file may contain all options under the same names, as in memory = \"8GiB\".
 Relative paths start at the directory of the file. The command line overrides the file.

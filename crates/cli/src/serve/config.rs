@@ -120,7 +120,8 @@ pub struct ServeSettings {
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
-    /// Keep the memory in this file: it survives the death of the process and a restart, but not a power loss
+    /// Keep the memory in this file: it survives the death of the process and a restart, but not a power
+    /// loss. With --new-cluster or --join it is a folder
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
@@ -156,11 +157,13 @@ pub struct ServeSettings {
     #[arg(long, value_name = "URL")]
     pub join: Option<String>,
 
-    /// Keep this many copies of every volume, 1 or 2; with --new-cluster [default: 2]
+    /// Keep this many copies of every volume, 1 or 2; with --new-cluster [default: 2, or 1
+    /// for a cluster of one host]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u8>,
 
-    /// Place the volumes when this many hosts have joined; with --new-cluster [default: --replicas]
+    /// Place the volumes when this many hosts have joined; with --new-cluster [default: --replicas,
+    /// or 1]
     #[arg(long, value_name = "N")]
     pub hosts: Option<u16>,
 

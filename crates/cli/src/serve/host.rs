@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::serve::config::{Bytes, ServeSettings, Time};
 use crate::serve::group_text::group_text;
+use crate::serve::host_file;
 use crate::serve::log::LogLevel;
 use crate::serve::options::{Listen, ServeOptions, check_lease};
 use crate::serve::start::address;
@@ -41,6 +42,8 @@ pub enum Cluster {
     New(ClusterSettings),
     /// The one of these hosts.
     Join(Vec<Address>),
+    /// The one of the host in the folder.
+    Kept,
 }
 
 /// The options of a host that can be started.
@@ -52,6 +55,8 @@ pub struct HostServeOptions {
     pub advertise: Option<String>,
     /// Bytes of memory.
     pub memory: u64,
+    /// The folder that keeps the memory.
+    pub file: Option<PathBuf>,
     /// The cluster.
     pub cluster: Cluster,
     /// The file with the cluster's secret.
@@ -117,19 +122,21 @@ impl HostServeOptions {
 
     /// Checks the settings. Returns the options of a host, or `None` if they are those of a plain server.
     pub fn new(settings: &ServeSettings) -> Result<Option<Self>, Failure> {
-        let cluster = match (settings.new_cluster, &settings.join) {
+        let kept = host_file::find(settings)?;
+        let seeds = match (settings.new_cluster, &settings.join) {
             (true, Some(_)) => {
                 return Err(Failure::option("join", "it contradicts --new-cluster: give only one of them"));
             }
-            (false, None) => return refuse_of_hosts(settings).map(|()| None),
-            (true, None) => None,
+            (false, None) if kept.is_none() => return refuse_of_hosts(settings).map(|()| None),
+            (_, None) => None,
             (false, Some(url)) => Some(seeds(url).map_err(|why| Failure::option("join", why))?),
         };
         refuse_of_servers(settings)?;
-        if settings.memory.is_none() {
+        let memory = settings.memory.or(kept.as_ref().map(|kept| Bytes(kept.memory_bytes)));
+        if memory.is_none() {
             return Err(Failure::option("memory", "say how much memory this host offers, as in 8GiB"));
         }
-        let plain = plain(settings)?;
+        let plain = plain(&ServeSettings { memory, ..settings.clone() })?;
         let detect = settings.detect.map(|detect| detect.0);
         if detect.is_some_and(|detect| detect < SHORTEST_DETECT) {
             return Err(Failure::option("detect", "write 50ms or more: healthy hosts pause, too"));
@@ -139,17 +146,22 @@ impl HostServeOptions {
         {
             return Err(Failure::option("advertise", "write tcp://host:port or unix:/path"));
         }
-        let cluster = match cluster {
-            Some(seeds) => {
+        let cluster = match (seeds, &kept) {
+            (Some(seeds), _) => {
                 refuse_of_new_clusters(settings)?;
                 Cluster::Join(seeds)
             }
-            None => Cluster::New(new_cluster(settings, &plain)?),
+            (None, Some(kept)) => {
+                host_file::check(settings, kept)?;
+                Cluster::Kept
+            }
+            (None, None) => Cluster::New(new_cluster(settings, &plain)?),
         };
         Ok(Some(Self {
             listen: plain.listen,
             advertise: settings.advertise.clone(),
             memory: plain.memory,
+            file: settings.file.clone(),
             cluster,
             secret_file: plain.secret_file,
             insecure: plain.insecure,
@@ -206,13 +218,16 @@ fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
         ("tear-reads", settings.tear_reads),
     ];
     refuse(&given, "a host of a replicated cluster does not have it: the cluster numbers its hosts itself")?;
-    let given = [("file", settings.file.is_some())];
-    refuse(&given, "the memory of a host cannot lie in a file: the other copies keep its data")?;
     let shares = |listen: &Listen| matches!(listen, Listen::Shm(_));
     let first = settings.listen.first().is_some_and(shares);
     if settings.listen.iter().any(shares) && !first && settings.advertise.is_none() {
         let reason = "give the address shm: first: it is the one at which clients look for shared memory";
         return Err(Failure::option("listen", reason));
+    }
+    let verbs = |listen: &Listen| matches!(listen, Listen::Verbs(_));
+    if settings.file.is_some() && settings.listen.iter().any(|listen| shares(listen) || verbs(listen)) {
+        let reason = "memory that clients map or reach through a NIC cannot lie in a file";
+        return Err(Failure::option("file", reason));
     }
     Ok(())
 }
@@ -237,14 +252,16 @@ fn new_cluster(settings: &ServeSettings, plain: &ServeOptions) -> Result<Cluster
     if let Some(Time(lease)) = settings.lease {
         check_lease(lease)?;
     }
-    let replicas = settings.replicas.unwrap_or(2);
+    let hosts = settings.hosts.or(settings.replicas.map(u16::from)).unwrap_or(1);
+    // A single host has nowhere to put a second copy. The cluster may ask for one all the same: the second
+    // host gets it.
+    let replicas = settings.replicas.unwrap_or(if hosts == 1 { 1 } else { 2 });
     if !(1..=2).contains(&replicas) {
         return Err(Failure::option("replicas", "a volume has 1 or 2 copies"));
     }
-    let hosts = settings.hosts.unwrap_or_else(|| replicas.into());
-    if !(u16::from(replicas)..=sherman_host::MOST_HOSTS).contains(&hosts) {
+    if !(1..=sherman_host::MOST_HOSTS).contains(&hosts) {
         let most = sherman_host::MOST_HOSTS;
-        return Err(Failure::option("hosts", format!("write a number from --replicas to {most}")));
+        return Err(Failure::option("hosts", format!("write a number from 1 to {most}")));
     }
     if settings.volumes == Some(0) {
         return Err(Failure::option("volumes", "there must be at least one"));
@@ -304,17 +321,45 @@ fn seeds(url: &str) -> Result<Vec<Address>, String> {
     list.split(',').map(|place| parse_address(&format!("{scheme}{place}")).ok_or_else(bad)).collect()
 }
 
-/// Runs a host until `end`, or until it cannot go on.
+/// Runs a host until `end`, or until it cannot go on. A host with a folder that was declared lost starts again
+/// as a new one.
 pub fn serve(
     options: &HostServeOptions,
     as_json: bool,
     tell: SyncSender<()>,
     end: &Receiver<()>,
 ) -> Result<(), Failure> {
-    let host = start(options)?;
-    let handle = host.handle();
-    let stats = handle.clone();
-    let number = host.number();
+    let mut options = options.clone();
+    let mut is_first = true;
+    loop {
+        let host = start(&options)?;
+        let metrics = serve_metrics(&options, &host)?;
+        let handle = host.handle();
+        watch(move || drop(handle.wait()), tell.clone())?;
+        if std::mem::take(&mut is_first) {
+            let metrics = metrics.as_ref().map(MetricsListener::address);
+            print(&announcement(&options, &host, metrics, as_json))?;
+        }
+        // The next life listens where this one did.
+        let actual = host.addresses().iter().map(|address| address.to_string().parse());
+        options.listen = actual.collect::<Result<_, _>>().unwrap_or(options.listen);
+        // The host also stops if all senders are gone.
+        let _ = end.recv();
+        host.stop();
+        drop(metrics);
+        match host.join() {
+            Ok(Ended::Stopped | Ended::Left { .. }) => return Ok(()),
+            Ok(why @ Ended::Lost { .. }) if options.file.is_some() => {
+                tracing::warn!("{why}. Starting again, without the copies that it had");
+            }
+            Ok(why) => return Err(Failure::Runtime(why.to_string())),
+            Err(error) => return Err(Failure::Runtime(error.to_string())),
+        }
+    }
+}
+
+fn serve_metrics(options: &HostServeOptions, host: &RunningHost) -> Result<Option<MetricsListener>, Failure> {
+    let (stats, number) = (host.handle(), host.number());
     let all = move || {
         let hosts = stats.info().and_then(|info| Hosts::try_from(info).ok());
         let of_group = hosts.map(|hosts| group_text(&hosts, number));
@@ -322,23 +367,7 @@ pub fn serve(
     };
     let listen = |address| MetricsListener::start(address, all);
     let metrics = options.metrics.map(listen).transpose();
-    let metrics = metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))?;
-    watch(
-        move || {
-            handle.wait();
-        },
-        tell,
-    )?;
-    print(&announcement(options, &host, metrics.as_ref().map(MetricsListener::address), as_json))?;
-    // The host also stops if all senders are gone.
-    let _ = end.recv();
-    host.stop();
-    drop(metrics);
-    match host.join() {
-        Ok(Ended::Stopped | Ended::Left { .. }) => Ok(()),
-        Ok(why) => Err(Failure::Runtime(why.to_string())),
-        Err(error) => Err(Failure::Runtime(error.to_string())),
-    }
+    metrics.map_err(|error| Failure::Runtime(format!("--metrics: {error}")))
 }
 
 fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
@@ -354,12 +383,14 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
             HostCluster::New(settings)
         }
         Cluster::Join(seeds) => HostCluster::Join { seeds: seeds.clone(), cluster: 0 },
+        Cluster::Kept => HostCluster::Kept,
     };
     let listen = options.listen.iter().map(address).collect();
     let mut host = HostOptions::new(listen, options.memory, cluster);
     host.advertise = options.advertise.clone();
     (host.secret, host.insecure) = (secret, options.insecure);
     (host.shards, host.detect) = (options.threads, options.detect);
+    host.file.clone_from(&options.file);
     if options.shares_memory() {
         let ShmOptions { patience, .. } = ShmOptions::default();
         let patience = options.detect.map_or(patience, |detect| patience.min(detect / 4));
@@ -371,6 +402,9 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
     RunningHost::start(host).map_err(|error| match error {
         HostError::Unspecified { .. } => Failure::option("advertise", error),
         HostError::Serve(error) => Failure::Runtime(format!("--listen: {error}")),
+        HostError::Folder { .. } | HostError::NothingKept { .. } => {
+            Failure::Runtime(format!("--file: {error}"))
+        }
         HostError::TooLittleMemory { .. } => Failure::Runtime(format!("--memory: {error}")),
         error if matches!(options.cluster, Cluster::Join(_)) => Failure::Runtime(format!("--join: {error}")),
         error => Failure::Runtime(error.to_string()),
@@ -403,6 +437,7 @@ fn announcement(
         });
         return format!("{said}\n");
     }
+    let file = options.file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
     let warning = if options.insecure {
         ", without a secret: every client that reaches it can change all data"
     } else {
@@ -411,7 +446,7 @@ fn announcement(
     let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
     let metrics =
         metrics.map_or_else(String::new, |address| format!("metrics at http://{address}/metrics\n"));
-    format!("host {number} of cluster {cluster}: {memory} bytes{warning}\n{metrics}{listening}")
+    format!("host {number} of cluster {cluster}: {memory} bytes{file}{warning}\n{metrics}{listening}")
 }
 
 #[cfg(test)]
@@ -436,11 +471,18 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_has_two_copies_on_two_hosts_that_fill_their_memory() {
+    fn a_new_cluster_is_a_host_alone_or_has_two_copies_on_hosts_that_fill_their_memory() {
         let Cluster::New(settings) = host(&new()).cluster else { panic!("a new cluster") };
-        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 12));
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (1, 1, 12));
         assert!(settings.volume_bytes <= (1 << 30) / 12 && settings.volume_bytes > (1 << 30) / 12 - PAGE);
         assert_eq!(settings.on_chip_bytes, 256 << 10);
+        let two = ServeSettings { replicas: Some(2), ..new() };
+        let Cluster::New(settings) = host(&two).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.replicas, settings.hosts, settings.volumes), (2, 2, 12));
+        assert!(settings.volume_bytes <= (1 << 30) / 12);
+        let first = ServeSettings { hosts: Some(1), ..two };
+        let Cluster::New(settings) = host(&first).cluster else { panic!("a new cluster") };
+        assert_eq!((settings.replicas, settings.hosts), (2, 1));
         let three = ServeSettings { hosts: Some(3), volumes: Some(4), ..new() };
         let Cluster::New(settings) = host(&three).cluster else { panic!("a new cluster") };
         assert_eq!((settings.hosts, settings.volumes, settings.copies_per_host()), (3, 4, 4));
@@ -494,17 +536,20 @@ mod tests {
             (ServeSettings { join: Some("tcp://a:1".into()), ..new() }, "join"),
             (ServeSettings { id: Some(0), ..new() }, "id"),
             (ServeSettings { servers: Some(1), ..join() }, "servers"),
-            (ServeSettings { file: Some("f".into()), ..new() }, "file"),
+            (
+                ServeSettings { listen: vec![Listen::Shm("/y".into())], file: Some("f".into()), ..new() },
+                "file",
+            ),
             (ServeSettings { listen: vec![verbs, Listen::Unix("/y".into())], ..new() }, "listen"),
             (ServeSettings { listen: late, ..new() }, "listen"),
             (ServeSettings { listen: Vec::new(), ..join() }, "listen"),
             (ServeSettings { memory: None, ..join() }, "memory"),
             (ServeSettings { memory: Some(Bytes(1 << 20)), ..new() }, "memory"),
             (ServeSettings { volumes: Some(512), ..new() }, "memory"),
-            (ServeSettings { volume_memory: Some(Bytes(1 << 30)), ..new() }, "memory"),
+            (ServeSettings { volume_memory: Some(Bytes(2 << 30)), ..new() }, "memory"),
             (ServeSettings { volume_memory: Some(Bytes(100)), ..new() }, "volume-memory"),
             (ServeSettings { replicas: Some(3), ..new() }, "replicas"),
-            (ServeSettings { hosts: Some(1), ..new() }, "hosts"),
+            (ServeSettings { hosts: Some(0), ..new() }, "hosts"),
             (ServeSettings { hosts: Some(11), ..new() }, "hosts"),
             (ServeSettings { volumes: Some(0), ..new() }, "volumes"),
             (ServeSettings { lease: Some(Time(Duration::ZERO)), ..new() }, "lease"),

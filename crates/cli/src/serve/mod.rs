@@ -4,6 +4,7 @@ pub mod args;
 pub mod config;
 pub mod group_text;
 pub mod host;
+pub mod host_file;
 pub mod kept;
 pub mod log;
 pub mod options;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const HOSTS: usize = 3;
@@ -179,7 +180,53 @@ pub(crate) struct Load {
     pub(crate) pace: Option<Duration>,
 }
 
+/// The load, its compute servers and one more, and its threads.
+pub(crate) type Started = (Arc<Load>, Vec<Cluster>, Vec<JoinHandle<()>>);
+
 impl Load {
+    /// Starts writers and readers.
+    pub(crate) fn start(url: &str) -> Result<Started, Failure> {
+        let load = Arc::new(Self::of(COMPUTES * WRITERS, None));
+        let first = open(url, patient)?;
+        first.tree::<u64, u64>(TREE)?;
+        let (mut threads, mut clusters) = (Vec::new(), vec![first]);
+        for compute in 0..COMPUTES {
+            let cluster = open(url, patient)?;
+            clusters.push(cluster.clone());
+            for thread in 0..=WRITERS {
+                let (load, cluster) = (Arc::clone(&load), cluster.clone());
+                threads.push(std::thread::spawn(move || {
+                    let done = match thread {
+                        WRITERS => load.read(&cluster, compute),
+                        writer => load.write(&cluster, compute * WRITERS + writer),
+                    };
+                    if let Err(error) = done {
+                        load.fail(format!("compute server {compute}, thread {thread}: {error}"));
+                    }
+                }));
+            }
+        }
+        Ok((load, clusters, threads))
+    }
+
+    /// Checks that nothing went wrong, and that a new client finds every acknowledged change.
+    pub(crate) fn verify(&self, url: &str) -> Result<(), Failure> {
+        self.expect_no_failures();
+        let client = open(url, patient)?.tree::<u64, u64>(TREE)?.client()?;
+        for key in 0..self.counters.len() as u64 {
+            self.judge(key, || client.get(key))?;
+        }
+        self.expect_no_failures();
+        let check = client.check()?;
+        assert!(check.is_clean(), "{check:?}");
+        Ok(())
+    }
+
+    fn expect_no_failures(&self) {
+        let failures = self.failed();
+        assert!(failures.is_empty(), "{failures:#?}");
+    }
+
     /// A load of these many writers, without any key yet.
     pub(crate) fn of(writers: u64, pace: Option<Duration>) -> Self {
         let counters = (0..writers * KEYS).map(|_| Counter::default()).collect();
@@ -288,28 +335,7 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     let _alone = crate::common::alone();
     let mut hosts = Hosts::start(transport);
     let url = hosts.url();
-    let options = || ClusterOptions::new().timeout(Duration::from_secs(20));
-    let load = Arc::new(Load::of(COMPUTES * WRITERS, None));
-    let first = open(&url, options)?;
-    first.tree::<u64, u64>(TREE)?;
-    let mut threads = Vec::new();
-    let mut clusters = vec![first];
-    for compute in 0..COMPUTES {
-        let cluster = open(&url, options)?;
-        clusters.push(cluster.clone());
-        for thread in 0..=WRITERS {
-            let (load, cluster) = (Arc::clone(&load), cluster.clone());
-            threads.push(std::thread::spawn(move || {
-                let done = match thread {
-                    WRITERS => load.read(&cluster, compute),
-                    writer => load.write(&cluster, compute * WRITERS + writer),
-                };
-                if let Err(error) = done {
-                    load.fail(format!("compute server {compute}, thread {thread}: {error}"));
-                }
-            }));
-        }
-    }
+    let (load, clusters, threads) = Load::start(&url)?;
     std::thread::sleep(Duration::from_secs(1));
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..rounds() {
@@ -341,17 +367,7 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     }
     load.stop.store(true, SeqCst);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    let failures = load.failed();
-    assert!(failures.is_empty(), "{failures:#?}");
-    // A new client finds every acknowledged change.
-    let client = open(&hosts.url(), options)?.tree::<u64, u64>(TREE)?.client()?;
-    for key in 0..load.counters.len() as u64 {
-        load.judge(key, || client.get(key))?;
-    }
-    let failures = load.failed();
-    assert!(failures.is_empty(), "{failures:#?}");
-    let check = client.check()?;
-    assert!(check.is_clean(), "{check:?}");
+    load.verify(&hosts.url())?;
     let unknown = load.unknown.load(Relaxed);
     println!(
         "{} writes, {} reads, {unknown} of unknown outcome",
@@ -360,6 +376,11 @@ fn lose(transport: Transport, fault: Fault) -> Result<(), Failure> {
     );
     assert_eq!(unknown, 0, "every client kept its lease, so it learns what became of its changes");
     Ok(())
+}
+
+/// Options of clients that wait for hosts.
+pub(crate) fn patient() -> ClusterOptions {
+    ClusterOptions::new().timeout(Duration::from_secs(20))
 }
 
 /// Opens the cluster as soon as it has volumes.

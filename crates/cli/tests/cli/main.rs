@@ -35,6 +35,7 @@ mod readme;
 mod refusals;
 mod replicated;
 mod restarts;
+mod returns;
 mod scripts;
 mod serving;
 mod short_lives;

@@ -24,7 +24,7 @@ fn free_port() -> u16 {
 fn run(mut block: String, name: &str) -> String {
     let binary = Path::new(env!("CARGO_BIN_EXE_sherman")).parent().expect("a directory");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").expect("a path"));
-    for port in ["7000", "7001", "7002", "9100"] {
+    for port in ["7000", "7001", "7002", "7010", "9100"] {
         block = block.replace(&format!(":{port}"), &format!(":{}", free_port()));
     }
     let directory = crate::common::fresh_path(name);
@@ -63,6 +63,10 @@ fn operate(heading: &str, words: &[&str]) {
         for words in words {
             assert!(said.contains(words), "{words:?}: {said}");
         }
+    }
+    for block in self::blocks("docs/OPERATIONS.md", "One host") {
+        let said = run(block, "one-host");
+        assert!(said.contains("\n700\n"), "{said}");
     }
 }
 

@@ -162,9 +162,10 @@ fn a_host_without_a_place_says_why() {
         let output = sherman(&[&["serve", "--listen", &listen, "--log", "warn"], line].concat());
         (output.status.code(), text(&output.stderr))
     };
-    let (code, said) = refused(&["--new-cluster", "--memory", "1GiB", "--file", "f"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.starts_with("error: --file: the memory of a host cannot lie in a file"), "{said}");
+    let nowhere = fresh_path("nowhere").join("host").display().to_string();
+    let (code, said) = refused(&["--new-cluster", "--memory", "1GiB", "--file", &nowhere]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.starts_with("error: --file: ") && said.contains("cannot make the folder"), "{said}");
     let (code, said) = refused(&["--join", "a:7000", "--memory", "1GiB"]);
     assert!(code == Some(2) && said.starts_with("error: --join: "), "{said}");
     let secret = secret_file("other-secret", "sixteen bytes at least");

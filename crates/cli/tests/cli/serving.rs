@@ -77,6 +77,31 @@ fn a_file_that_does_not_fit_the_disk_is_refused_and_nothing_is_left_of_it() {
 }
 
 #[test]
+fn the_folder_of_a_host_that_does_not_fit_the_disk_is_refused_and_nothing_is_left_of_it() {
+    let directory = Directory::new("small-disk-of-a-host");
+    let script = r#"
+        serve() {
+            timeout 10 "$2" serve --new-cluster --listen "unix:$1/s" --memory $3 --file "$1/host" \
+                --until-stdin-closes < /dev/null > "$1/out"
+            echo "code $?"
+        }
+        serve "$1" "$2" 64MiB
+        ls -A "$1"
+        mount -o remount,size=128m "$1"
+        serve "$1" "$2" 64MiB
+        mount -o remount,size=70m "$1"
+        serve "$1" "$2" 128MiB
+        serve "$1" "$2" 64MiB
+    "#;
+    let Some(output) = on_a_small_disk(&directory.0, script) else { return };
+    let (said, path) = (text(&output.stderr), directory.file("host"));
+    assert_eq!(text(&output.stdout), "code 3\nout\ncode 0\ncode 3\ncode 0\n", "{said}");
+    let refusal = format!("error: --file: {path}: the disk has no room for the host's memory: ");
+    assert_eq!(said.lines().filter(|line| line.starts_with(&refusal)).count(), 2, "{said}");
+    assert!(said.contains("67108864 more bytes are needed"), "{said}");
+}
+
+#[test]
 fn a_sparse_file_gets_its_disk_space_before_it_is_served_or_is_refused_unchanged() {
     let directory = Directory::new("sparse");
     // The server ends at once, because its stdin is closed.

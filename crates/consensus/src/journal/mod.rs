@@ -26,7 +26,7 @@ mod recover;
 #[cfg(feature = "mutants")]
 mod seam;
 
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, recover, recover_kept};
 
 use crate::disk::{SEGMENTS, Write, WriteKind};
 use crate::wire;

@@ -43,8 +43,8 @@ enum Found {
     Nothing,
     /// Something that is not readable from its beginning: a base that a crash cut, or damage.
     Unreadable,
-    /// The other segment has the log, of this generation at least.
-    Retired(u64),
+    /// The other segment has the log, of this generation at least. Where the record ends.
+    Retired(u64, usize),
     /// A whole base and what follows it.
     Whole(Box<Recovered>),
 }
@@ -54,17 +54,40 @@ enum Found {
 /// # Errors
 /// [`LogCorrupt`] if something that was durable is not readable.
 pub fn recover(segments: &[Vec<u8>; SEGMENTS]) -> Result<Option<Recovered>, LogCorrupt> {
+    recover_kept(segments, [0; SEGMENTS])
+}
+
+/// As [`recover`], where the caller knows that so many bytes of each segment were written completely. So
+/// damage to the last records is found, too.
+///
+/// # Errors
+/// [`LogCorrupt`] if something that was durable is not readable.
+pub fn recover_kept(
+    segments: &[Vec<u8>; SEGMENTS],
+    kept: [u64; SEGMENTS],
+) -> Result<Option<Recovered>, LogCorrupt> {
     let [first, second] = segments;
-    match (scan(first, 0)?, scan(second, 1)?) {
+    let found = [scan(first, 0)?, scan(second, 1)?];
+    for (segment, (found, kept)) in found.iter().zip(kept).enumerate() {
+        let intact = match found {
+            Found::Nothing | Found::Unreadable => 0,
+            Found::Retired(_, end) => *end,
+            Found::Whole(log) => segments[segment].len() - log.cut,
+        };
+        if (intact as u64) < kept {
+            return Err(LogCorrupt::Damaged { segment, offset: intact as u64 });
+        }
+    }
+    match found.into() {
         (Found::Whole(one), Found::Whole(other)) => {
             Ok(Some(if one.generation > other.generation { *one } else { *other }))
         }
-        (Found::Whole(one), Found::Retired(least)) | (Found::Retired(least), Found::Whole(one)) => {
+        (Found::Whole(one), Found::Retired(least, _)) | (Found::Retired(least, _), Found::Whole(one)) => {
             // An older log than the one that was promised.
             if one.generation < least { Err(LogCorrupt::NoBeginning) } else { Ok(Some(*one)) }
         }
         (Found::Whole(one), _) | (_, Found::Whole(one)) => Ok(Some(*one)),
-        (Found::Retired(_), _) | (_, Found::Retired(_)) => Err(LogCorrupt::NoBeginning),
+        (Found::Retired(..), _) | (_, Found::Retired(..)) => Err(LogCorrupt::NoBeginning),
         (Found::Unreadable, Found::Unreadable) => Err(LogCorrupt::NoBeginning),
         // A crash cut the first base of the node, which has promised nothing yet.
         (Found::Nothing, _) | (_, Found::Nothing) => Ok(None),
@@ -79,7 +102,7 @@ fn scan(segment: &[u8], number: usize) -> Result<Found, LogCorrupt> {
     let (first, generation) = (begin.next, Reader(begin.payload).u64());
     let generation = match (begin.kind, generation) {
         (Kind::Begin, Some(generation)) => generation,
-        (Kind::Retired, Some(generation)) => return Ok(Found::Retired(generation)),
+        (Kind::Retired, Some(generation)) => return Ok(Found::Retired(generation, first)),
         _ => return Ok(Found::Unreadable),
     };
     let mut found = Builder::default();

@@ -152,6 +152,7 @@ pub(super) fn read_admission(reader: &mut Reader<'_>) -> Result<Admission, WireE
 pub fn put_offer(out: &mut Vec<u8>, offer: &HostOffer) {
     out.put_text(&offer.address);
     [offer.memory_bytes, offer.boot, offer.cluster].into_iter().for_each(|word| out.put_u64(word));
+    out.put_u8(offer.keeps.into());
 }
 
 /// Reads the next offer.
@@ -161,6 +162,7 @@ pub fn read_offer(reader: &mut Reader<'_>) -> Result<HostOffer, WireError> {
         memory_bytes: reader.u64()?,
         boot: reader.u64()?,
         cluster: reader.u64()?,
+        keeps: reader.flag("flag for a host with files")?,
     })
 }
 
@@ -199,6 +201,11 @@ pub(super) fn put_store(out: &mut Vec<u8>, store: &Store) {
             out.put_u64(*offset);
             out.put_u32(*len);
         }
+        Store::RedoArea { offset, word, area, len } => {
+            out.put_u8(3);
+            [*offset, *word, *area].into_iter().for_each(|word| out.put_u64(word));
+            out.put_u32(*len);
+        }
     }
 }
 
@@ -207,6 +214,10 @@ pub(super) fn read_store(reader: &mut Reader<'_>) -> Result<Store, WireError> {
     Ok(match kind {
         1 => Store::Bytes { offset, bytes: read_bytes(reader)? },
         2 => Store::Zeros { offset, len: reader.u32()? },
+        3 => {
+            let (word, area) = (reader.u64()?, reader.u64()?);
+            Store::RedoArea { offset, word, area, len: reader.u32()? }
+        }
         other => return Err(WireError::Unknown { what: "store", found: other.into() }),
     })
 }

@@ -120,6 +120,12 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
                 Spreading::Never => 3,
             });
         }
+        Request::Return { host, incarnation, offer } => {
+            out.put_u8(44);
+            out.put_u16(*host);
+            out.put_u32(*incarnation);
+            put_offer(out, offer);
+        }
         _ => return Err(WireError::NoEncoding),
     }
     Ok(())
@@ -198,6 +204,10 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
                 other => return Err(WireError::Unknown { what: "spreading", found: other.into() }),
             },
         },
+        44 => {
+            let (host, incarnation) = (reader.u16()?, reader.u32()?);
+            Request::Return { host, incarnation, offer: read_offer(reader)? }
+        }
         other => return Err(WireError::Unknown { what: "request", found: other.into() }),
     })
 }

@@ -23,11 +23,15 @@ const SPEC: TreeSpec =
     TreeSpec { format: 2, key_len: 1024, value_len: 70_000, leaf_bytes: 65_536, internal_bytes: 1024 };
 
 fn stores() -> Vec<Store> {
-    vec![Store::Bytes { offset: 1 << 40, bytes: vec![7; 8] }, Store::Zeros { offset: 64, len: 1 << 20 }]
+    vec![
+        Store::Bytes { offset: 1 << 40, bytes: vec![7; 8] },
+        Store::Zeros { offset: 64, len: 1 << 20 },
+        Store::RedoArea { offset: 72, word: 1 << 50, area: 1 << 40, len: 1 << 20 },
+    ]
 }
 
 fn offer() -> HostOffer {
-    HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6 }
+    HostOffer { address: "tcp://[::1]:7000".into(), memory_bytes: 1 << 40, boot: 5, cluster: 6, keeps: true }
 }
 
 fn progress() -> CopyProgress {
@@ -93,6 +97,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Mirror { copy: 3, epoch: 4, number: 1 << 40, stores: stores(), fenced: None },
         Request::Cluster,
         Request::Register { offer: offer() },
+        Request::Return { host: 0xfffe, incarnation: 7, offer: offer() },
         Request::Alive { host: 0xfffe, incarnation: 7, progress: Vec::new() },
         Request::Alive { host: 1, incarnation: 2, progress: vec![progress(); 2] },
         Request::Drain { host: 0xfffe, cancel: true },

@@ -15,6 +15,13 @@ sherman_fabric::errors! {
         Format(error: FormatError) => "{error}" through error,
         /// The memory was formatted, but can no longer be opened.
         Open(error: OpenError) => "{error}" through error,
+        /// The memory is a copy of a volume of another cluster.
+        OtherCluster {
+            /// Its cluster.
+            found: u64,
+            /// The cluster asked for.
+            asked: u64,
+        } => "the file holds memory of cluster {found:016x}, not of {asked:016x}",
         /// The memory belongs to another server, or to a server of another cluster.
         OtherServer {
             /// The server's number.

@@ -138,7 +138,7 @@ impl ReplicatedCluster {
         self.locked(|state| {
             let boot = state.hosts_made() + 1;
             let address = format!("embedded:{}", boot - 1);
-            let offer = HostOffer { address, memory_bytes: self.host_bytes, boot, cluster: 0 };
+            let offer = HostOffer { address, memory_bytes: self.host_bytes, boot, cluster: 0, keeps: false };
             state.register(self.now(), offer)
         })
     }

@@ -50,6 +50,12 @@ pub fn encode(command: &Command) -> Result<Vec<u8>, WireError> {
             out.put_u64(*epoch);
         }
         Command::AbortMaking { now } => head(10, now),
+        Command::HostReturned { now, host, incarnation, offer } => {
+            head(20, now);
+            out.put_u16(*host);
+            out.put_u32(*incarnation);
+            put_offer(&mut out, offer);
+        }
     }
     Ok(out)
 }
@@ -72,6 +78,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Command, WireError> {
         8 => Command::Copied { now, copy: reader.u16()? },
         9 => Command::Settled { now, copy: reader.u16()?, epoch: reader.u64()? },
         10 => Command::AbortMaking { now },
+        20 => {
+            let (host, incarnation) = (reader.u16()?, reader.u32()?);
+            Command::HostReturned { now, host, incarnation, offer: read_offer(&mut reader)? }
+        }
         other => return Err(WireError::Unknown { what: "command", found: other.into() }),
     };
     reader.finish()?;

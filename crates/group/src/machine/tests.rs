@@ -6,10 +6,12 @@ use sherman_memory_server::cluster::Command;
 
 fn commands() -> Vec<Command> {
     let now = u64::MAX - 1;
-    let offer = HostOffer { address: "unix:/größe".into(), memory_bytes: 1, boot: 2, cluster: 3 };
+    let offer =
+        HostOffer { address: "unix:/größe".into(), memory_bytes: 1, boot: 2, cluster: 3, keeps: true };
     let request = Request::OpenTree { name: "orders".into() };
     vec![
         Command::Lead { now },
+        Command::HostReturned { now, host: 3, incarnation: 4, offer: offer.clone() },
         Command::Register { now, offer },
         Command::HostLost { now, host: 3, incarnation: 4 },
         Command::Join { now },

@@ -200,6 +200,9 @@ fn command(asker: Asker, request: Request, now: u64) -> Result<Command, FabricEr
         (Asker::Nobody | Asker::Operator, Request::Register { offer }) => {
             Ok(Command::Register { now, offer })
         }
+        (Asker::Nobody, Request::Return { host, incarnation, offer }) => {
+            Ok(Command::HostReturned { now, host, incarnation, offer })
+        }
         (Asker::Nobody, Request::Copied { copy }) => Ok(Command::Copied { now, copy }),
         (Asker::Nobody, Request::Settled { copy, epoch }) => Ok(Command::Settled { now, copy, epoch }),
         (_, request) if !request.is_for_control() => refuse(FOR_VOLUMES),

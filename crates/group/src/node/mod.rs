@@ -21,7 +21,7 @@ use office::Office;
 use sherman_consensus::{
     BadMessage, Envelope, Event, Group, Members, NodeId, StateMachine, Status, Stopped, Ticket, Write,
 };
-use sherman_fabric::group::{CopyProgress, HostInfo};
+use sherman_fabric::group::{CopyProgress, HostInfo, HostOffer};
 use sherman_fabric::{FabricError, Response};
 use sherman_memory_server::ClusterState;
 use std::collections::BTreeMap;
@@ -48,6 +48,8 @@ pub struct NodeOptions {
     pub lease: u64,
     /// The hosts that were there when its host registered.
     pub hosts: Vec<HostInfo>,
+    /// What its host offers, if this may be a later process of a host that keeps its memory (I4).
+    pub offer: Option<HostOffer>,
 }
 
 /// One host's part of the control state. A request comes with an `R`, which names it until its answer.
@@ -96,6 +98,11 @@ pub enum Notice {
     },
     /// The leader is about to declare a host lost.
     Silent {
+        /// The host.
+        host: u16,
+    },
+    /// A host is silent that has the last copy of a volume: the leader waits for it (P6).
+    Awaited {
         /// The host.
         host: u16,
     },

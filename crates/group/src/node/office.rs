@@ -1,15 +1,17 @@
 //! The duties of the leader.
 //!
 //! - It begins with [`Command::Lead`], before any other command.
-//! - It declares hosts lost that are silent. Each host says every few milliseconds that it is alive, and
-//!   every message of the group counts too. A leader that does not hear a majority declares nobody lost.
+//! - It says to the state that this host goes on, if an earlier process was it.
+//! - It declares hosts lost that are silent, unless one of them may come back with the last copy of a volume.
+//!   Each host says every few milliseconds that it is alive, and every message of the group counts too. A
+//!   leader that does not hear a majority declares nobody lost.
 //! - It lets the state's time pass while a volume is closed.
 //! - It opens volumes again that were closed for too long so that copies can be made (J6).
 //! - It keeps the members of the group: every host that is present follows, and some of them vote. It makes
 //!   one change at a time.
 //! - It hands over to another voter if its host shall leave.
 
-use super::{Node, Notice};
+use super::{HostId, Node, Notice};
 #[cfg(feature = "mutants")]
 use crate::mutant::{Mutant, planted};
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
@@ -43,6 +45,10 @@ pub(super) struct Office {
     tick: Option<(Ticket, u64)>,
     /// The end of a pause for makings, on its way.
     abort: Option<(Ticket, u64)>,
+    /// That this host goes on after its process ended, on its way.
+    back: Option<(Ticket, u64)>,
+    /// The silent hosts that the log has named because they are waited for.
+    awaited: BTreeSet<u16>,
     next_tick: u64,
     next_members: u64,
     next_transfer: u64,
@@ -61,6 +67,8 @@ impl Office {
             change: None,
             tick: None,
             abort: None,
+            back: None,
+            awaited: BTreeSet::new(),
             next_tick: u64::MAX,
             next_members: 0,
             next_transfer: 0,
@@ -100,6 +108,7 @@ impl Office {
         self.losing.remove(&ticket);
         self.tick.take_if(|(waiting, _)| *waiting == ticket);
         self.abort.take_if(|(waiting, _)| *waiting == ticket);
+        self.back.take_if(|(waiting, _)| *waiting == ticket);
     }
 
     /// Notes the result of a change of the members.
@@ -107,6 +116,12 @@ impl Office {
         if self.change.take_if(|(waiting, _)| *waiting == ticket).is_some() {
             self.next_members = 0;
         }
+    }
+
+    /// The hosts that were not heard for so long.
+    fn unheard(&self, time: u64, now: u64) -> Vec<u16> {
+        let late = self.heard.iter().filter(|(_, heard)| now.saturating_sub(**heard) > time);
+        late.map(|(host, _)| *host).collect()
     }
 
     /// The hosts of these that were silent for longer than `detect`. Counts hosts from now on that are new.
@@ -167,6 +182,7 @@ impl<R> Node<R> {
             Some(office) if !office.leads => return self.lead(now),
             Some(_) => {}
         }
+        self.come_back(now);
         self.declare_lost(now);
         self.let_time_pass(now);
         self.abort_makings(now);
@@ -197,6 +213,23 @@ impl<R> Node<R> {
         PATIENCE.0.min(self.options.detect.saturating_mul(PATIENCE.1))
     }
 
+    /// Says to the state that this host goes on, if it leads itself (I4).
+    fn come_back(&mut self, now: u64) {
+        let HostId { host, incarnation, .. } = self.options.own;
+        let Some(offer) = &self.options.offer else { return };
+        let Self { office: Some(office), group, .. } = &*self else { return };
+        let known = group.state().state().and_then(|state| state.host(host));
+        let is_known = known.is_some_and(|known| known.boot == offer.boot && known.info.up);
+        if is_known || office.back.is_some_and(|(_, until)| now < until) {
+            return;
+        }
+        let until = now.saturating_add(self.patience());
+        let proposed = self.propose(&Command::HostReturned { now, host, incarnation, offer: offer.clone() });
+        if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {
+            office.back = Some((ticket, until));
+        }
+    }
+
     /// Declares hosts lost that are silent, if the leader has just heard a majority. Otherwise it is the leader
     /// that hears nobody, and what it proposes now could be committed later, when it leads again. So it begins
     /// to listen anew: of the others, some are heard again before the rest.
@@ -217,9 +250,21 @@ impl<R> Node<R> {
         if !hears {
             return office.listen_anew();
         }
-        let found = silent.into_iter().filter_map(|host| state.host(host)).map(|host| &host.info);
-        let silent: Vec<(u16, u32)> = found.map(|host| (host.number, host.incarnation)).collect();
-        for (host, incarnation) in silent {
+        // Hosts that died together are not noticed in the same moment.
+        let doubtful = office.unheard(detect / 2, now);
+        office.awaited.retain(|host| silent.contains(host));
+        let mut lost = Vec::new();
+        for host in silent {
+            // P6: it may come back with the last copies of volumes.
+            if state.awaits(host, &doubtful) {
+                if office.awaited.insert(host) {
+                    self.notices.push(Notice::Awaited { host });
+                }
+            } else if let Some(found) = state.host(host) {
+                lost.push((host, found.info.incarnation));
+            }
+        }
+        for (host, incarnation) in lost {
             self.notices.push(Notice::Silent { host });
             let proposed = self.propose(&Command::HostLost { now, host, incarnation });
             if let (Ok(ticket), Some(office)) = (proposed, &mut self.office) {

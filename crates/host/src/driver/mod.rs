@@ -18,6 +18,7 @@ use crate::clock;
 use crate::copier::Workshop;
 use crate::copies::Orders;
 use crate::end::{End, Ended};
+use crate::folder::Folder;
 use crate::peers::{Peers, unframed};
 use crate::plane::{Ask, Identity, Input, Reply};
 use sherman_consensus::{NodeId, perform};
@@ -26,6 +27,7 @@ use sherman_fabric::group::HostInfo;
 use sherman_group::{Node, NodeOutput, Notice};
 use sherman_soft_nic::server::ServerHandle;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use view::View;
@@ -47,6 +49,10 @@ pub(crate) struct Parts {
     pub(crate) server: ServerHandle,
     /// The hosts that were there when this one registered.
     pub(crate) hosts: Vec<HostInfo>,
+    /// This process of the host, and whether the state knows it.
+    pub(crate) boot: u64,
+    pub(crate) known: Arc<AtomicBool>,
+    pub(crate) folder: Option<Arc<Folder>>,
     /// How far the copies are that this host makes.
     pub(crate) workshop: Arc<Workshop>,
 }

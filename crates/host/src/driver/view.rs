@@ -9,6 +9,7 @@ use sherman_fabric::group::HostInfo;
 use sherman_memory_server::cluster::Making;
 use sherman_replica::VolumeTable;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
 /// The newest state that was seen.
 #[derive(Debug)]
@@ -47,6 +48,9 @@ impl Driver {
             self.parts.peers.update(&self.view.hosts, &self.view.members);
         }
         let Some(state) = self.parts.node.state() else { return };
+        let (own, boot) = (self.parts.own.host, self.parts.boot);
+        // Until then this host may have been declared lost, and its table may be an old one.
+        let is_known = state.host(own).is_some_and(|host| host.boot == boot && host.info.up);
         let is_same = state.hosts().iter().map(|host| &host.info).eq(self.view.hosts.iter());
         let hosts = if is_same { None } else { Some(state.host_infos()) };
         let (table, quiet) = (Arc::clone(state.table()), state.quiet());
@@ -56,7 +60,10 @@ impl Driver {
             self.view.hosts = hosts;
             self.note_hosts();
         }
-        self.note_table(table, makings, quiet);
+        if is_known {
+            self.parts.known.store(true, Release);
+            self.note_table(table, makings, quiet);
+        }
     }
 
     /// Takes another list of hosts.
@@ -65,6 +72,12 @@ impl Driver {
         self.parts.peers.update(&self.view.hosts, &self.view.members);
         let others = self.view.hosts.iter().filter(|host| host.up && host.number != own.host);
         self.parts.directory.set_hosts(others.map(|host| host.address.clone()).collect());
+        if let Some(folder) = &self.parts.folder {
+            let hosts = self.view.hosts.clone();
+            if let Err(error) = folder.change(|kept| kept.hosts = hosts) {
+                tracing::warn!("cannot note the other hosts in {}: {error}", folder.path().display());
+            }
+        }
         let is_lost = |host: &HostInfo| {
             host.number == own.host && !host.has_left() && !(host.up && host.incarnation == own.incarnation)
         };

@@ -1,8 +1,9 @@
 //! The hosts: memory server processes, present and lost.
 //!
 //! Every registration makes a new host, with a number, an incarnation and a node that no other host ever had.
-//! A process that was restarted is a new host, because its memory is gone. The host that it was before stays
-//! present until the leader notices that it is silent.
+//! A process that was restarted without its memory is a new host. The host that it was before stays present
+//! until the leader notices that it is silent. A process that has the memory of a host that is present goes
+//! on as that host (I4).
 //!
 //! **Voters.** Three hosts vote in the group, or five if there are so many. Voters that are present stay.
 //! Hosts with the lowest numbers take the places of the others. A host that shall leave is not wanted as a
@@ -25,6 +26,8 @@ pub struct Host {
     pub info: HostInfo,
     /// The number of this start of the process.
     pub boot: u64,
+    /// Whether its memory is in files: it may come back after its process has ended.
+    pub keeps: bool,
 }
 
 /// The hosts, by number.
@@ -83,12 +86,7 @@ impl Hosts {
     /// The host that made this offer: its number, incarnation and node. A repeated offer gets the same ones.
     pub(super) fn register(&mut self, offer: &HostOffer) -> Result<(u16, u32, u64), Refusal> {
         let bad = |what| Err(Refusal::BadRequest { what });
-        if offer.boot == 0 {
-            return bad("the memory server gives no number of its start");
-        }
-        if !is_address(&offer.address) {
-            return bad("the memory server's address is empty or too long");
-        }
+        check_offer(offer)?;
         if let Some(Host { info, .. }) = self.list.iter().find(|host| host.boot == offer.boot) {
             return Ok((info.number, info.incarnation, info.node));
         }
@@ -108,8 +106,25 @@ impl Hosts {
             memory_bytes: offer.memory_bytes,
             leaving: false,
         };
-        self.list.push(Host { info, boot: offer.boot });
+        self.list.push(Host { info, boot: offer.boot, keeps: offer.keeps });
         Ok((number, incarnation, node))
+    }
+
+    /// Takes the next process of a host that is present. Returns whether it was not known before.
+    pub(super) fn come_back(&mut self, number: u16, offer: &HostOffer) -> Result<bool, Refusal> {
+        check_offer(offer)?;
+        let host = self.list.iter_mut().find(|host| host.info.number == number);
+        let Some(host) = host.filter(|host| host.boot != offer.boot) else { return Ok(false) };
+        host.info.address.clone_from(&offer.address);
+        host.info.memory_bytes = offer.memory_bytes;
+        (host.boot, host.keeps) = (offer.boot, offer.keeps);
+        Ok(true)
+    }
+
+    /// A planted bug: a lost host counts as present. Returns whether it was lost.
+    pub(super) fn revive(&mut self, number: u16) -> bool {
+        let host = self.list.iter_mut().find(|host| host.info.number == number && !host.info.up);
+        host.map(|host| host.info.up = true).is_some()
     }
 
     /// Declares a host lost. Returns whether it was present before.
@@ -184,6 +199,14 @@ impl Hosts {
         wanted.sort_unstable();
         wanted
     }
+}
+
+fn check_offer(offer: &HostOffer) -> Result<(), Refusal> {
+    let bad = |what| Err(Refusal::BadRequest { what });
+    if offer.boot == 0 {
+        return bad("the memory server gives no number of its start");
+    }
+    if is_address(&offer.address) { Ok(()) } else { bad("the memory server's address is empty or too long") }
 }
 
 fn is_address(address: &str) -> bool {

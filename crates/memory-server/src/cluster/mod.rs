@@ -84,6 +84,18 @@ pub enum Command {
         /// What it offers.
         offer: HostOffer,
     },
+    /// The process of a host ended, and another one has its memory and its part of the group. It goes on as
+    /// this host, if the host was not declared lost meanwhile. The answer is [`Response::Registered`].
+    HostReturned {
+        /// The leader's clock.
+        now: u64,
+        /// The host's number.
+        host: u16,
+        /// The host's incarnation.
+        incarnation: u32,
+        /// What the new process offers.
+        offer: HostOffer,
+    },
     /// The leader declares a host lost. That is final for this incarnation.
     HostLost {
         /// The leader's clock.
@@ -152,6 +164,7 @@ impl Command {
         match self {
             Self::Lead { now }
             | Self::Register { now, .. }
+            | Self::HostReturned { now, .. }
             | Self::HostLost { now, .. }
             | Self::Join { now }
             | Self::Ask { now, .. }
@@ -244,6 +257,9 @@ impl ClusterState {
                 Ok(Response::Done)
             }
             Command::Register { offer, .. } => self.register(offer),
+            Command::HostReturned { host, incarnation, offer, .. } => {
+                self.host_returned(*host, *incarnation, offer)
+            }
             Command::HostLost { host, incarnation, .. } => self.host_lost(*host, Some(*incarnation)),
             Command::Join { .. } => self.join(),
             Command::Ask { client, incarnation, request, .. } => self
@@ -309,10 +325,7 @@ impl ClusterState {
     }
 
     fn register(&mut self, offer: &HostOffer) -> Result<Response, FabricError> {
-        let cluster = self.cluster();
-        if offer.cluster != 0 && offer.cluster != cluster {
-            return Err(Refusal::BadRequest { what: "the memory server belongs to another cluster" }.into());
-        }
+        self.check_cluster(offer)?;
         if !self.is_formed() && offer.memory_bytes < self.settings.bytes_per_host() {
             let what = "the memory server offers less memory than the copies of its volumes need";
             return Err(Refusal::BadRequest { what }.into());
@@ -321,14 +334,52 @@ impl ClusterState {
         self.form();
         self.makings.spreading |= self.makings.always && self.is_formed();
         self.plan();
-        Ok(Response::Registered(Box::new(Registration {
-            cluster,
+        Ok(self.registration(host, incarnation, node))
+    }
+
+    fn check_cluster(&self, offer: &HostOffer) -> Result<(), Refusal> {
+        if offer.cluster == 0 || offer.cluster == self.cluster() {
+            return Ok(());
+        }
+        Err(Refusal::BadRequest { what: "the memory server belongs to another cluster" })
+    }
+
+    fn registration(&self, host: u16, incarnation: u32, node: u64) -> Response {
+        Response::Registered(Box::new(Registration {
+            cluster: self.cluster(),
             host,
             incarnation,
             node,
             settings: self.settings.encode(),
             hosts: self.host_infos(),
-        })))
+        }))
+    }
+
+    /// I4: a host goes on with its copies, under the same number and in a new epoch.
+    fn host_returned(
+        &mut self,
+        host: u16,
+        incarnation: u32,
+        offer: &HostOffer,
+    ) -> Result<Response, FabricError> {
+        self.check_cluster(offer)?;
+        // A host that is not on the list was lost long ago, or never was.
+        let lost = FabricError::ServerLost { server: host };
+        let known = self.hosts.get(host).ok_or(lost.clone())?;
+        if !known.info.up || known.info.incarnation != incarnation {
+            return Err(lost);
+        }
+        let node = known.info.node;
+        if self.hosts.come_back(host, offer)? {
+            self.drop_makings_of(host);
+            if !self.copies_on(host).is_empty() {
+                // No copy changes its part, and lanes are as they were. So no volume must be closed.
+                self.set_entries(self.table.epoch() + 1, self.table.volumes().to_vec());
+            }
+            self.form();
+            self.plan();
+        }
+        Ok(self.registration(host, incarnation, node))
     }
 
     fn host_lost(&mut self, host: u16, incarnation: Option<u32>) -> Result<Response, FabricError> {
@@ -402,6 +453,7 @@ impl ClusterState {
             Request::Join
             | Request::Cluster
             | Request::Register { .. }
+            | Request::Return { .. }
             | Request::Alive { .. }
             | Request::Drain { .. }
             | Request::Rebalance { .. }

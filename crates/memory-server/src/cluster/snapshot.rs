@@ -3,8 +3,8 @@
 //! ```text
 //!  | magic "SHRMGRP\0" | cluster, now, began, base, former_until  u64 each |
 //!  | settings | table | control state |                                  each: length u64, bytes
-//!  | registered  u16 | hosts  u16 | each: number u16, up u8, leaving u8, boot u64, memory u64,
-//!    length u64, address |
+//!  | registered  u16 | hosts  u16 | each: number u16, up u8, leaving u8, keeps u8, boot u64,
+//!    memory u64, length u64, address |
 //!  | holders  u32 | each: id u16, epoch u64, until u64 |
 //!  | closed for makings  u8 | when  u64 | makings  u16 | each: volume u16, copy u16, phase u8, takes the
 //!    place of a copy u8, its number u16 |
@@ -41,10 +41,11 @@ impl ClusterState {
         out.put_block(&self.control.snapshot(&self.memory));
         out.put_u16(self.hosts.registered());
         out.put_u16(self.hosts.all().len() as u16);
-        for Host { info, boot } in self.hosts.all() {
+        for Host { info, boot, keeps } in self.hosts.all() {
             out.put_u16(info.number);
             out.put_u8(info.up.into());
             out.put_u8(info.leaving.into());
+            out.put_u8((*keeps).into());
             out.put_u64(*boot);
             out.put_u64(info.memory_bytes);
             out.put_block(info.address.as_bytes());
@@ -144,6 +145,7 @@ fn read_hosts(reader: &mut Reader<'_>) -> Option<Hosts> {
     let mut hosts = Vec::new();
     for _ in 0..count {
         let (number, up, leaving) = (reader.u16()?, reader.flag()?, reader.flag()?);
+        let keeps = reader.flag()?;
         let (boot, memory_bytes) = (reader.u64()?, reader.u64()?);
         let info = HostInfo {
             number,
@@ -155,7 +157,7 @@ fn read_hosts(reader: &mut Reader<'_>) -> Option<Hosts> {
             memory_bytes,
             leaving,
         };
-        hosts.push(Host { info, boot });
+        hosts.push(Host { info, boot, keeps });
     }
     Hosts::new(registered, hosts)
 }

@@ -3,6 +3,7 @@
 mod fuzz;
 mod makings;
 mod moves;
+mod returned;
 
 use super::settings::memory_id;
 use super::*;
@@ -28,7 +29,7 @@ pub(super) fn settings() -> ClusterSettings {
 
 fn offer(boot: u64) -> HostOffer {
     let address = format!("tcp://host{boot}:7000");
-    HostOffer { address, memory_bytes: 1 << 20, boot, cluster: CLUSTER }
+    HostOffer { address, memory_bytes: 1 << 20, boot, cluster: CLUSTER, keeps: false }
 }
 
 fn registered(response: Response) -> Registration {

@@ -1,5 +1,6 @@
 //! The table of volumes: the first plan, the loss of a host, and opening.
 
+use super::makings::Makings;
 use super::{ClusterSettings, ClusterState};
 use sherman_fabric::group::HostInfo;
 use sherman_replica::{CopySite, TableError, VolumeEntry, VolumeTable};
@@ -54,6 +55,17 @@ impl ClusterState {
         }
     }
 
+    /// P6: whether a silent host may come back with a volume of which every copy is on a silent host. Then
+    /// the leader does not declare it lost: an operator may.
+    pub fn awaits(&self, host: u16, silent: &[u16]) -> bool {
+        let is_on = |copy: u16, hosts: &[u16]| self.host_of(copy).is_some_and(|place| hosts.contains(&place));
+        let last = |entry: &VolumeEntry| {
+            entry.copies().any(|(_, copy)| is_on(copy, &[host]))
+                && entry.copies().all(|(_, copy)| is_on(copy, silent))
+        };
+        self.hosts.get(host).is_some_and(|host| host.keeps) && self.table.volumes().iter().any(last)
+    }
+
     /// E1, T4: the copies of a lost host leave the table in one epoch. Backups of its primaries take their
     /// place, closed (E5).
     pub(super) fn drop_copies_of(&mut self, host: u16) {
@@ -73,6 +85,25 @@ impl ClusterState {
             }
         };
         let entries = entries.iter().map(after).collect();
+        self.set_entries(self.table.epoch() + 1, entries);
+    }
+
+    /// Takes a lost host for one that is present, with the copies that it had at first. For the simulator,
+    /// which shows with a planted bug that this must not be.
+    #[doc(hidden)]
+    pub fn trust_lost(&mut self, host: u16) {
+        if !self.hosts.revive(host) {
+            return;
+        }
+        let (volumes, mut entries) = (self.settings.volumes, self.table.volumes().to_vec());
+        let copies = volumes.saturating_mul(self.settings.copies_per_volume());
+        for copy in (0..copies).filter(|&copy| self.host_of(copy) == Some(host)) {
+            let entry = entries.get_mut(usize::from(copy % volumes));
+            if let Some(entry) = entry.filter(|entry| entry.backup.is_none() && entry.primary != Some(copy)) {
+                entry.backup = entry.primary.map(|_| copy);
+            }
+        }
+        self.makings = Makings::default();
         self.set_entries(self.table.epoch() + 1, entries);
     }
 

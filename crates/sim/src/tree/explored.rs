@@ -72,6 +72,8 @@ pub struct Crashes {
     pub made: u32,
     /// Hosts that were declared lost within the schedule.
     pub lost: u32,
+    /// How often hosts came back with their memory.
+    pub returns: u32,
     /// Copies that were to move, volumes whose primary and backup changed places, and hosts that have left.
     pub moved: (u32, u32, u32),
     /// Whether a made copy became a primary.
@@ -97,6 +99,7 @@ impl Crashes {
             made,
             lost,
             group: sim.group_seen(),
+            returns: sim.returns(),
             moved: sim.moved_and_left(),
             failed_over: sim
                 .volumes()
@@ -202,6 +205,8 @@ shares! {
     swap,
     /// A host has left in order.
     left,
+    /// A host came back with its memory.
+    host_returned,
 }
 
 /// Totals over many schedules.
@@ -269,6 +274,7 @@ impl Explored {
             moving: seen.crashes.moved.0 > 0,
             swap: seen.crashes.moved.1 > 0,
             left: seen.crashes.moved.2 > 0,
+            host_returned: seen.crashes.returns > 0,
         };
         self.with.add(happened.map(u64::from));
         self.crash_points += u64::from(seen.crashes.deaths);
@@ -378,7 +384,8 @@ impl fmt::Display for Explored {
                 percent(departure),
                 percent(catalog)
             )?;
-            let Shares { making, losses, failover_to_made, moving, swap, left, .. } = self.with;
+            let Shares { making, losses, failover_to_made, moving, swap, left, host_returned, .. } =
+                self.with;
             if making > 0 {
                 write!(f, "{:.1} % with a copy made again, ", percent(making))?;
                 write!(f, "{:.1} % with a failover to one, ", percent(failover_to_made))?;
@@ -393,6 +400,9 @@ impl fmt::Display for Explored {
                 write!(f, "{:.1} % a host cut off, ", percent(host_cut))?;
                 write!(f, "{:.1} % a host that stood still, ", percent(host_stood_still))?;
                 write!(f, "{:.1} % a bad network, ", percent(bad_network))?;
+            }
+            if host_returned > 0 {
+                write!(f, "{:.1} % with a host that came back, ", percent(host_returned))?;
             }
             if moving > 0 {
                 write!(f, "{:.1} % with a copy that moves, ", percent(moving))?;

@@ -45,11 +45,6 @@ impl Hunt {
         Self { bend: without_catalog, ..self }
     }
 
-    /// Returns the same scenarios without trees that come and go. Copies are moved wherever hosts join.
-    pub fn with_moves(self) -> Self {
-        Self { bend: moving, ..self }
-    }
-
     /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control group.
     pub fn with_group(self, hosts: u16) -> Self {
         Self { group: Some(hosts), ..self.with_replicas() }
@@ -130,12 +125,6 @@ impl Hunt {
 /// Leaves clients one tree.
 fn without_catalog(scenario: &mut Scenario) {
     (scenario.catalog, scenario.loading) = (false, false);
-}
-
-/// Moves copies wherever hosts join.
-fn moving(scenario: &mut Scenario) {
-    without_catalog(scenario);
-    scenario.moved = scenario.remade;
 }
 
 /// Makes the index caches evict, in trees with several internal nodes.

@@ -31,6 +31,8 @@ pub(super) struct Scene<'a> {
     pub record: &'a Record,
     /// The hosts that were lost.
     pub lost: &'a [u16],
+    /// The hosts that come back.
+    pub returning: &'a [u16],
     /// Whether a pause for copies goes on until the copies are made. Otherwise the leader gives it up.
     pub finishes: bool,
 }
@@ -47,6 +49,12 @@ impl Scene<'_> {
         seen: &mut Walk,
     ) -> Result<(), Found> {
         check::ended_well(run, self.record)?;
+        for host in self.returning.iter().copied() {
+            // A host that died may not have come back yet. Somebody else may have the last copy.
+            if fixture.sim.dead_hosts().contains(&host) {
+                fixture.sim.strike(Fault::HostReturns { host });
+            }
+        }
         for host in self.lost.iter().copied() {
             // A host that died may not have been declared lost yet.
             fixture.sim.strike(Fault::HostLost { host });

@@ -76,6 +76,15 @@ pub enum Mishap {
         /// declared lost at once, and serves clients that have the old table.
         dead_for: Option<u64>,
     },
+    /// A host dies, and comes back with its memory, if it was not declared lost meanwhile.
+    Return {
+        /// The host.
+        host: u16,
+        /// The event before which it dies.
+        step: u64,
+        /// How many events later it comes back.
+        dead_for: u64,
+    },
     /// A host joins the cluster.
     Join {
         /// The event before which it happens.
@@ -164,7 +173,26 @@ impl Mishap {
             let effects = [4, 24, 80, 320][rng.below(4)];
             mishaps.push(Self::Ambush { effects: rng.below(effects) as u64 });
         }
+        if replicated {
+            mishaps.extend(Self::returns(seed, scenario, lease));
+        }
         mishaps
+    }
+
+    /// Hosts that come back. They follow from the seed alone, whatever else happens.
+    fn returns(seed: u64, scenario: &Scenario, lease: usize) -> Vec<Self> {
+        let mut rng = Rng::new(seed ^ 0x5245_5455_524e);
+        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
+        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+        let count = [0, 0, 0, 1, 1, 2][rng.below(6)];
+        // A host that comes back ends the makings there, and these schedules are about them.
+        let count = if scenario.remade { count / 2 } else { count };
+        let one = |_| Self::Return {
+            host: rng.below(usize::from(hosts)) as u16,
+            step: rng.below(steps) as u64,
+            dead_for: if rng.one_in(3) { 0 } else { rng.below(lease) as u64 },
+        };
+        (0..count).map(one).collect()
     }
 
     fn one(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Self {
@@ -351,6 +379,14 @@ impl Mishap {
         }
     }
 
+    /// The host that comes back, if any.
+    pub(super) fn returning(&self) -> Option<u16> {
+        match *self {
+            Self::Return { host, .. } => Some(host),
+            _ => None,
+        }
+    }
+
     /// Whether all compute servers lose a memory server.
     pub(super) fn is_restart(&self) -> bool {
         matches!(self, Self::Restart { .. })
@@ -366,7 +402,7 @@ impl Mishap {
             | Self::CutOff { compute: who, .. } => who == compute,
             Self::Ambush { .. } | Self::Restart { .. } | Self::Host { .. } => true,
             // Every table change ends the identity.
-            Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
+            Self::Return { .. } | Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
             Self::HostDies { .. } | Self::HostStands { .. } | Self::HostCut { .. } => true,
             Self::Drain { .. } | Self::Spread { .. } => true,
         }
@@ -401,6 +437,12 @@ impl Mishap {
                     sim.fault_at(step, Fault::HostDown { host });
                 }
                 sim.fault_at(step + dead_for.unwrap_or(0), Fault::HostLost { host });
+            }
+            Self::Return { host, step, dead_for } => {
+                if dead_for > 0 {
+                    sim.fault_at(step, Fault::HostDown { host });
+                }
+                sim.fault_at(step + dead_for, Fault::HostReturns { host });
             }
             Self::Join { step } => sim.fault_at(step, Fault::HostJoins),
             Self::HostDies { host, step } => sim.fault_at(step, Fault::HostDown { host }),
@@ -477,6 +519,9 @@ impl fmt::Display for Mishap {
                 let HostCut { host, steps, out, into, clients } = cut;
                 write!(f, "{} is cut off for {steps} events from event {step}: ", named(*host))?;
                 write!(f, "to hosts {out}, from hosts {into}, processes {clients:#x}")
+            }
+            Self::Return { host, step, dead_for } => {
+                write!(f, "host {host} dies at event {step}, and comes back {dead_for} events later")
             }
             Self::Join { step } => write!(f, "a host joins at event {step}"),
             Self::Drain { host, step, cancel } => {

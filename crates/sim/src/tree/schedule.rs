@@ -164,11 +164,13 @@ impl Explorer {
             Some(members) => {
                 let remaining = members.remaining();
                 let lost: Vec<u16> = case.mishaps.iter().filter_map(Mishap::host).collect();
+                let returning: Vec<u16> = case.mishaps.iter().filter_map(Mishap::returning).collect();
                 let scene = Scene {
                     initial: &participants.initial,
                     everyone: &remaining,
                     record: &self.record,
                     lost: &lost,
+                    returning: &returning,
                     finishes: (seed / 2).is_multiple_of(2),
                 };
                 let dismissed = seed.is_multiple_of(DISMISSED_ONE_IN);

@@ -266,6 +266,7 @@ impl World {
             Fault::Lose { server } => self.lose(server),
             Fault::HostDown { host } => self.take_down(host),
             Fault::HostLost { host } => self.lose_host(host),
+            Fault::HostReturns { host } => self.return_host(host),
             Fault::HostJoins => self.join_host(),
             Fault::AbortMaking => self.abort_makings(),
             // Only hosts of a control group stand still or are cut off.

@@ -39,6 +39,10 @@ pub(crate) struct Volumes {
     cluster: Option<ClusterState>,
     /// For each host: whether its process runs.
     pub(super) up: Vec<bool>,
+    /// How often hosts came back.
+    pub(crate) returns: u32,
+    /// A planted bug: the last epoch in which a host that came back has opened volumes.
+    opened_by_return: u64,
     /// What hosts do to make copies again.
     pub(crate) copier: Copier,
 }
@@ -47,7 +51,15 @@ impl Volumes {
     /// A cluster without replication: each server is a volume.
     pub(crate) fn single(volumes: u16) -> Self {
         let table = Arc::new(VolumeTable::single(volumes));
-        Self { table, former: None, cluster: None, up: Vec::new(), copier: Copier::default() }
+        Self {
+            table,
+            former: None,
+            cluster: None,
+            up: Vec::new(),
+            returns: 0,
+            opened_by_return: 0,
+            copier: Copier::default(),
+        }
     }
 
     /// A cluster of as many hosts as the settings expect.
@@ -57,7 +69,16 @@ impl Volumes {
             register(&mut cluster, 0, host);
         }
         let (table, up) = (Arc::clone(cluster.table()), vec![true; usize::from(settings.hosts)]);
-        Ok(Self { table, former: None, cluster: Some(cluster), up, copier: Copier::default() })
+        let cluster = Some(cluster);
+        Ok(Self {
+            table,
+            former: None,
+            cluster,
+            up,
+            returns: 0,
+            opened_by_return: 0,
+            copier: Copier::default(),
+        })
     }
 
     /// The control state of a cluster with copies.
@@ -145,7 +166,7 @@ fn register(cluster: &mut ClusterState, now: u64, host: u16) {
     let (address, boot) = (format!("unix:/host{host}"), u64::from(host) + 1);
     let memory_bytes = settings.volume_bytes.saturating_mul(u64::from(settings.volumes));
     let memory_bytes = memory_bytes.max(settings.bytes_per_host());
-    let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER };
+    let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER, keeps: false };
     let registered = cluster.apply(&Command::Register { now, offer });
     debug_assert!(registered.is_ok(), "{registered:?}");
 }
@@ -379,6 +400,7 @@ impl World {
         let Some(cluster) = &self.volumes.cluster else { return table };
         let opens = match self.knobs.breach {
             Some(Breach::NeverClosed) => true,
+            Some(Breach::OpenedByReturn) => table.epoch() == self.volumes.opened_by_return,
             Some(Breach::OpenedBeforeLeases) => {
                 cluster.leftovers().all(|leftover| leftover.until > self.now)
                     || self.volumes.table.epoch() == table.epoch() && self.volumes.table.all_open()
@@ -433,6 +455,51 @@ impl World {
         register(cluster, now, host);
         self.volumes.up.push(true);
         self.follow();
+    }
+
+    /// The process of a host ends, if it still runs, and the next one goes on with its memory (I4).
+    pub(super) fn return_host(&mut self, host: u16) {
+        self.take_down(host);
+        let (now, boot) = (self.now, 1_000_000 + self.steps);
+        let trusted = self.breaks(Breach::LostHostTrusted);
+        let Some(cluster) = &mut self.volumes.cluster else { return };
+        let Some(known) = cluster.host(host) else { return };
+        let incarnation = known.info.incarnation;
+        let (address, memory_bytes) = (known.info.address.clone(), known.info.memory_bytes);
+        let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER, keeps: true };
+        if trusted {
+            cluster.trust_lost(host);
+        }
+        if cluster.apply(&Command::HostReturned { now, host, incarnation, offer }).is_err() {
+            return;
+        }
+        self.volumes.returns += 1;
+        self.volumes.opened_by_return = cluster.table().epoch();
+        if let Some(up) = self.volumes.up.get_mut(usize::from(host)) {
+            *up = true;
+        }
+        for copy in 0..self.servers.len() as u16 {
+            if self.volumes.host_of(copy) == host {
+                self.reopen(copy);
+            }
+        }
+        self.follow();
+    }
+
+    /// The next process of a host opens the memory of a copy.
+    fn reopen(&mut self, copy: u16) {
+        let zeroed = self.breaks(Breach::LanesLostOnReturn);
+        let target = &mut self.servers[usize::from(copy)];
+        if zeroed {
+            let lanes = vec![0; target.memory.size(Space::OnChip) as usize];
+            target.memory.store(Space::OnChip, 0, &lanes);
+        }
+        match Volume::open(&CpuView::new(&mut target.memory)) {
+            Ok(volume) => (target.cpu.volume, target.cpu_used) = (volume, true),
+            Err(error) => {
+                self.log.remark(NO_TASK, self.now, format!("copy {copy} does not open: {error}"));
+            }
+        }
     }
 
     /// Makes a copy the primary: its lanes are zero (P4), and its CPU opens its memory.

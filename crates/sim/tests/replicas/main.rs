@@ -121,17 +121,12 @@ fn hunt(hunt: Hunt, most: u64) -> Caught {
 fn every_planted_bug_of_endpoint_and_control_is_found() {
     let (endpoint, control) = (Mutant::ALL, Breach::OF_REPLICATION);
     let found: Mutex<Vec<(String, Hunt, Caught)>> = Mutex::default();
-    let most = if support::runs_in_full() { MOST } else { MOST / 8 };
+    let most = if support::runs_in_full() { MOST } else { MOST / 5 };
     on_two_threads(endpoint.len() + control.len(), |number| {
         let all = Hunt::everywhere().with_replicas();
         let refused = endpoint.get(number) == Some(&Mutant::RefusedOnBackupOnly);
-        let swapped = number.checked_sub(endpoint.len()).map(|at| control[at]) == Some(Breach::SwappedAtOnce);
-        let scenarios = match (refused, swapped) {
-            // Drops and creations of trees race for a root word more often than growths do.
-            (true, _) => all,
-            (_, true) => all.with_moves(),
-            _ => all.without_catalog(),
-        };
+        // Drops and creations of trees race for a root word more often than growths do.
+        let scenarios = if refused { all } else { all.without_catalog() };
         let (name, caught) = match endpoint.get(number) {
             Some(&mutant) => {
                 plant(Some(mutant));

@@ -131,6 +131,7 @@ fn of_group<'s>(copies: &'s Copies, peer: &Peer, request: Request) -> Begun<'s> 
             Request::Join
             | Request::Cluster
             | Request::Register { .. }
+            | Request::Return { .. }
             | Request::Alive { .. }
             | Request::Copied { .. }
             | Request::Settled { .. },

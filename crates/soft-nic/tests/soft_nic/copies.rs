@@ -493,7 +493,8 @@ fn the_calls_of_one_connection_with_the_plane_are_bounded() {
 fn strangers_may_join_and_operators_may_ask_the_plane_for_everything() {
     let plane = Plane::new(true);
     let (server, hosts) = two_copies(&plane);
-    let offer = HostOffer { address: "tcp://there:1".into(), memory_bytes: 1, boot: 2, cluster: 0 };
+    let offer =
+        HostOffer { address: "tcp://there:1".into(), memory_bytes: 1, boot: 2, cluster: 0, keeps: false };
     let open = [
         Request::Join,
         Request::Cluster,

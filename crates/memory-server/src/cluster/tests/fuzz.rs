@@ -105,6 +105,12 @@ impl Model {
                 let incarnation = if rng.u32(..8) > 0 { u32::from(host) + 1 } else { rng.u32(..60) };
                 Command::HostLost { now, host, incarnation }
             }
+            32 => {
+                self.boots += 1;
+                let (host, boot) = (rng.u16(..(self.boots as u16).min(60)), 1000 + self.boots);
+                let offer = HostOffer { keeps: rng.bool(), ..offer(boot) };
+                Command::HostReturned { now, host, incarnation: u32::from(host) + 1, offer }
+            }
             5..=14 => Command::Join { now },
             15..=20 => Command::Tick { now },
             24..=31 if !self.targets.is_empty() => {
@@ -221,9 +227,11 @@ impl Model {
         // before it use the same copies (J6).
         let last = match command {
             Command::AbortMaking { .. } => return,
+            Command::HostReturned { .. } => table.epoch(),
             _ if is_loss(command) => table.epoch(),
             _ if paused => table.epoch() - 1,
-            _ => table.epoch(),
+            // Volumes that open may be closed again at once, for others to change places (J3).
+            _ => before.epoch(),
         };
         for believer in self.believers.iter().filter(|believer| believer.epoch < last) {
             assert!(believer.ended || believer.until <= state.now(), "{believer:?} counts on its lease");

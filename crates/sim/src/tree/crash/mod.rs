@@ -201,6 +201,7 @@ impl CrashCase {
             everyone: &everyone,
             record: &self.record,
             lost: &lost,
+            returning: &[],
             finishes: false,
         };
         let (dismissed, mut seen) = (seed.is_multiple_of(4), Default::default());

@@ -131,6 +131,7 @@ impl World {
             memory_bytes: bytes.max(settings.bytes_per_host()),
             boot,
             cluster: crate::world::volumes::CLUSTER,
+            keeps: false,
         };
         let request = Request::Register { offer };
         self.begin_ask(Sender::Newcomer { boot }, Asker::Nobody, request, None);

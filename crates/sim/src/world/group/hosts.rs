@@ -160,7 +160,7 @@ impl World {
             Ok(group) => group,
             Err(error) => return net.found(Wrong::Progress, format!("a node cannot be opened: {error}")),
         };
-        let options = NodeOptions { own, detect: net.detect, lease: net.lease, hosts };
+        let options = NodeOptions { own, detect: net.detect, lease: net.lease, hosts, offer: None };
         let host = SimHost {
             own,
             address,
