@@ -75,8 +75,15 @@ impl Driver {
     }
 
     /// Takes a sign of life. A host that the state counts as lost learns it from every host that knows.
+    ///
+    /// A leader that was deposed, and does not know it yet, has an old state. So a host that never registered
+    /// there is not lost: it may have registered at the next leader.
     fn alive(&mut self, host: u16, incarnation: u32) -> Result<Response, FabricError> {
         let known = self.view.hosts.iter().find(|known| known.number == host);
+        let state = self.parts.group.state().state();
+        if known.is_none() && !state.is_some_and(|state| state.has_registered(host)) {
+            return Err(self.not_leader());
+        }
         let present = known.is_some_and(|known| known.up && known.incarnation == incarnation);
         let lost = match known {
             Some(known) if known.has_left() => FabricError::Refused(Refusal::HostLeft { host }),

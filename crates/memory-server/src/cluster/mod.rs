@@ -546,6 +546,12 @@ impl ClusterState {
         self.hosts.get(number)
     }
 
+    /// Whether a host with this number ever registered, as far as this state knows. If it is not among the
+    /// [hosts](Self::hosts) then, it was lost long ago.
+    pub fn has_registered(&self, number: u16) -> bool {
+        number < self.hosts.registered()
+    }
+
     /// As [`hosts`](Self::hosts), as the wire has them. `voter` is false: only the group knows who votes.
     pub fn host_infos(&self) -> Vec<HostInfo> {
         self.hosts.all().iter().map(|host| host.info.clone()).collect()
