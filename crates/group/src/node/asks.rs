@@ -238,13 +238,14 @@ mod tests {
         let mut state = ClusterState::new(7, settings).unwrap();
         for boot in 1..=2 {
             let address = format!("unix:/{boot}");
-            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0 };
+            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0, keeps: false };
             state.apply(&Command::Register { now: 0, offer }).unwrap();
         }
         let machine = Machine::new(state);
         let group = Group::open(Settings::new(1, 0), machine, None, Start::NewGroup, 0).unwrap();
         let own = HostId { cluster: 7, host: 0, incarnation: 1 };
-        let options = NodeOptions { own, detect: 1_000_000, lease: 2_000_000, hosts: Vec::new() };
+        let options =
+            NodeOptions { own, detect: 1_000_000, lease: 2_000_000, hosts: Vec::new(), offer: None };
         Node::new(group, options, 0)
     }
 

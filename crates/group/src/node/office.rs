@@ -432,7 +432,7 @@ mod tests {
         let mut state = ClusterState::new(7, settings).unwrap();
         for boot in 1..=3 {
             let address = format!("unix:/{boot}");
-            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0 };
+            let offer = HostOffer { address, memory_bytes: 1 << 30, boot, cluster: 0, keeps: false };
             state.apply(&Command::Register { now: 0, offer }).unwrap();
         }
         state
