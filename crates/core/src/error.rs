@@ -118,7 +118,7 @@ sherman_fabric::errors! {
         VolumeLost {
             /// The volume.
             volume: u16,
-        } => "volume {volume} has lost all its copies, and what was on it; \"sherman stats\" lists the volumes",
+        } => "volume {volume} has lost all its copies and its data; \"sherman stats\" lists the volumes",
         /// Another compute server is paused in the middle of a change and cannot be fenced, because only its
         /// death can stop it (shared memory). It keeps what it holds until it runs again or dies. The
         /// operation changed nothing.

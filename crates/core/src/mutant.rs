@@ -71,8 +71,8 @@ mutants! {
     WaitersLeft "waiters-left" "an operation that gives up its READ does not tell those that share it"
     LinkRewritesLines "link-rewrites-lines" "a recoverer that links a leaf also writes lines that are \
                                              attached"
-    UnfitMeansAbsent "unfit-means-absent" "a get without a future reports a key as absent if its lines are not \
-                                           good"
+    UnfitMeansAbsent "unfit-means-absent" "a get without a future reports a key as absent if its lines are \
+                                           not good"
     RefusedLaneUsed "refused-lane-used" "an insert without a future goes on although the lane is taken"
     ObstacleKeepsLane "obstacle-keeps-lane" "an insert that meets a taken lane keeps the local lock"
     DoneBeforeWrite "done-before-write" "an insert without a future does not wait for its WRITE"
@@ -168,7 +168,7 @@ mutants! {
     LostLanesBelieved "lost-lanes-believed" "recovery judges a split by the lanes of a promoted copy"
     RecordsNotCopied "records-not-copied" "recovery does not give the primary the records that it lacks"
     RootsNotCompared "roots-not-compared" "recovery does not compare the root words of the copies"
-    AcknowledgedClosed "acknowledged-closed" "a change that happened is acknowledged while its volume is closed"
+    AcknowledgedClosed "acknowledged-closed" "a change is acknowledged while its volume is closed"
     OlderNotAwaited "older-not-awaited" "recovery frees a dropped tree while older identities can change it"
 }
 

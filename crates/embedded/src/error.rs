@@ -45,7 +45,7 @@ sherman_fabric::errors! {
             offered: u64,
             /// Bytes that its copies need.
             needed: u64,
-        } => "{offered} bytes of memory are too few: the copies of volumes of one memory server need {needed}",
+        } => "{offered} bytes of memory are too few: the copies on one memory server need {needed}",
         /// A host of a replicated cluster could not be added.
         Host {
             /// The host.

@@ -134,8 +134,8 @@ impl Host {
         self.server.promote()
     }
 
-    /// Makes a primary another copy of its volume, which takes the stores of the new primary's CPU. Nobody may
-    /// use it as the primary any more.
+    /// Makes a primary another copy of its volume, which takes the stores of the new primary's CPU. Nobody
+    /// may use it as the primary any more.
     pub fn demote(&self) {
         self.server.demote();
     }
@@ -166,8 +166,9 @@ impl Host {
         Ok((host, contents))
     }
 
-    /// A copy of a volume of `cluster` in a file. Opens the memory if it was formatted, or else formats it. An
-    /// existing memory must be the one that `options` name, of the same cluster. Its lanes are as they were.
+    /// A copy of a volume of `cluster` in a file. Opens the memory if it was formatted, or else formats it.
+    /// An existing memory must be the one that `options` name, of the same cluster. Its lanes are as they
+    /// were.
     pub fn volume_in_file(
         file: &FileOptions,
         options: &FormatOptions,

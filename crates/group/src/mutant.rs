@@ -14,8 +14,8 @@ pub enum Mutant {
     /// A new leader does not say that it leads: leases do not restart, and its clock counts as that of the
     /// former leader (L3).
     LeadUnsaid,
-    /// A leader counts the time in which it heard nobody itself as silence of the others: its own process stood
-    /// still, or it was cut off.
+    /// A leader counts the time in which it heard nobody itself as silence of the others: its own process
+    /// stood still, or it was cut off.
     PauseCounts,
     /// A leader declares nobody lost.
     NobodyLost,

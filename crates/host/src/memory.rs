@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Makes the memory of copies.
 pub trait CopyMaker: fmt::Debug + Send + Sync {
     /// Makes the memory of a copy, and formats it as
-    /// [`volume_format`](ClusterSettings::volume_format) says. Returns it with the other way to it, if clients
-    /// have one besides the sockets.
+    /// [`volume_format`](ClusterSettings::volume_format) says. Returns it with the other way to it, if
+    /// clients have one besides the sockets.
     ///
     /// # Errors
     /// Why that is not possible, for an operator.

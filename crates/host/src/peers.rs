@@ -50,8 +50,8 @@ impl Peers {
         Self { own, secret, patience, peers: BTreeMap::new(), ending: Vec::new() }
     }
 
-    /// Takes the hosts that there are now. The group may still need the vote of one that has left, so it stays
-    /// connected as long as it is a member.
+    /// Takes the hosts that there are now. The group may still need the vote of one that has left, so it
+    /// stays connected as long as it is a member.
     pub(crate) fn update(&mut self, hosts: &[HostInfo], members: &Members) {
         let is_member = |node: NodeId| members.voters.contains(&node) || members.learners.contains(&node);
         let is_there = |host: &HostInfo| host.up || host.has_left() && is_member(host.node);

@@ -16,8 +16,8 @@ pub struct Hosts {
     pub cluster: u64,
     /// The address of the host that leads the control group, if a host answered that knows it.
     pub leader: Option<String>,
-    /// The epoch of the table of volumes. Each loss of a host makes a new one, and so does each pause in which
-    /// copies are made or moved.
+    /// The epoch of the table of volumes. Each loss of a host makes a new one, and so does each pause in
+    /// which copies are made or moved.
     pub epoch: u64,
     /// All hosts, by number, also some that were lost.
     pub hosts: Vec<HostStatus>,

@@ -1,7 +1,7 @@
 //! Runs schedules of the tree and prints the results: `explore FORMAT FIRST COUNT
-//! [torn|atomic|crashes|replicas|group|lives]`. With a COUNT of 0 it replays only the FIRST schedule and prints
-//! every event. `MUTANT=name` plants that bug, and explores the scenarios that can find it. `HUNT=name`
-//! explores the same scenarios without the bug. `FIRST=1` stops at the first violation.
+//! [torn|atomic|crashes|replicas|group|lives]`. With a COUNT of 0 it replays only the FIRST schedule and
+//! prints every event. `MUTANT=name` plants that bug, and explores the scenarios that can find it.
+//! `HUNT=name` explores the same scenarios without the bug. `FIRST=1` stops at the first violation.
 
 use sherman_core::mutant::{Mutant, plant};
 use sherman_core::{Cause, Format};

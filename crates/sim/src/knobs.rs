@@ -42,10 +42,11 @@ pub enum Breach {
     DroppedCopyReused,
     /// T5, J4: a primary's CPU does not send its stores to a copy that was made again.
     MakingNotMirrored,
-    /// A host greets clients of a table that its node has learnt, before it has carried the table out. Needs a
-    /// control group.
+    /// A host greets clients of a table that its node has learnt, before it has carried the table out. Needs
+    /// a control group.
     ServesEarly,
-    /// T5: a host makes the stores of a deposed primary on a copy that it has promoted. Needs a control group.
+    /// T5: a host makes the stores of a deposed primary on a copy that it has promoted. Needs a control
+    /// group.
     StoresAfterPromotion,
     /// J4: as [`TrustsFirstCopy`](Self::TrustsFirstCopy), for copies that move alone.
     MoveTrustsFirstCopy,

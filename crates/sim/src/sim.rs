@@ -335,8 +335,8 @@ impl Sim {
         self.world.borrow().volumes.returns
     }
 
-    /// How many copies were to move in this schedule, how many volumes had primary and backup exchanged, and how
-    /// many hosts have left.
+    /// How many copies were to move in this schedule, how many volumes had primary and backup exchanged, and
+    /// how many hosts have left.
     pub fn moved_and_left(&self) -> (u32, u32, u32) {
         let copier = &self.world.borrow().volumes.copier;
         (copier.moved, copier.swapped, copier.left)
@@ -384,8 +384,8 @@ impl Sim {
         self.world.borrow_mut().lose_after(compute_server, effects, loss);
     }
 
-    /// Makes a host be lost right after this many more effects of a compute server, by number. It lives on for
-    /// all others, but this compute server loses its connections to it.
+    /// Makes a host be lost right after this many more effects of a compute server, by number. It lives on
+    /// for all others, but this compute server loses its connections to it.
     pub fn part_after(&mut self, compute_server: u32, effects: u64, host: u16) {
         let loss = HostLoss { host, dead_for: None, cuts_off: true };
         self.world.borrow_mut().lose_after(compute_server, effects, loss);
@@ -537,8 +537,8 @@ impl Spawner {
         join(&self.world)
     }
 
-    /// Gives the process of a compute server, by number, another identity. In a control group that takes time,
-    /// and may have to wait: at most `most` times `nap` nanoseconds.
+    /// Gives the process of a compute server, by number, another identity. In a control group that takes
+    /// time, and may have to wait: at most `most` times `nap` nanoseconds.
     ///
     /// # Errors
     /// If the cluster refuses it for so long.

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 /// The shortest silence after which a host is declared lost.
 const SHORTEST_DETECT: Duration = Duration::from_millis(50);
-/// How many volumes a cluster has by default. One, two, three, four or six hosts share them evenly. More would
-/// cost clients more: see `docs/DEVIATIONS.md`.
+/// How many volumes a cluster has by default. One, two, three, four or six hosts share them evenly. More
+/// would cost clients more: see `docs/DEVIATIONS.md`.
 const USUAL_VOLUMES: u16 = 12;
 /// By default a volume has room for so many chunks.
 const LEAST_CHUNKS: u64 = 8;
@@ -294,8 +294,8 @@ fn memory_of_volume(cluster: &ClusterSettings, settings: &ServeSettings, memory:
     settings.volume_memory.map_or(memory / copies / PAGE * PAGE, |Bytes(bytes)| bytes)
 }
 
-/// How many volumes a cluster has by default: [`USUAL_VOLUMES`] or the next multiple of the hosts, but no more
-/// than have room for some chunks each.
+/// How many volumes a cluster has by default: [`USUAL_VOLUMES`] or the next multiple of the hosts, but no
+/// more than have room for some chunks each.
 fn usual_volumes(cluster: ClusterSettings, settings: &ServeSettings, memory: u64) -> u16 {
     let hosts = cluster.hosts;
     let fits = |each: &u16| {
@@ -321,8 +321,8 @@ fn seeds(url: &str) -> Result<Vec<Address>, String> {
     list.split(',').map(|place| parse_address(&format!("{scheme}{place}")).ok_or_else(bad)).collect()
 }
 
-/// Runs a host until `end`, or until it cannot go on. A host with a folder that was declared lost starts again
-/// as a new one.
+/// Runs a host until `end`, or until it cannot go on. A host with a folder that was declared lost starts
+/// again as a new one.
 pub fn serve(
     options: &HostServeOptions,
     as_json: bool,

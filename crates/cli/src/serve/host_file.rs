@@ -37,8 +37,8 @@ pub fn check(settings: &ServeSettings, kept: &KeptHost) -> Result<(), Failure> {
 fn same<T: PartialEq + Display>(path: &Path, option: &str, asked: Option<T>, kept: T) -> Result<(), Failure> {
     match asked {
         Some(asked) if asked != kept => Err(Failure::Runtime(format!(
-            "--{option}: the cluster of the host in {} was made with --{option} {kept}, not {asked}, and this \
-             cannot be changed. Leave --{option} out, or remove the folder to start without its memory",
+            "--{option}: the cluster of the host in {} was made with --{option} {kept}, not {asked}, and \
+             this cannot be changed. Leave --{option} out, or remove the folder to start without its memory",
             path.display()
         ))),
         _ => Ok(()),

@@ -302,8 +302,8 @@ fn assert_even(hosts: &Hosts, copies: usize, among: usize) {
     assert!(counts(hosts).len() == among && counts(hosts).iter().all(even), "{:?}", counts(hosts));
 }
 
-/// No second has fewer than half of the operations of a second before anything changed, both compared with the
-/// cluster that does not change.
+/// No second has fewer than half of the operations of a second before anything changed, both compared with
+/// the cluster that does not change.
 fn judge(seconds: &[[u64; 2]], before: usize) {
     println!("operations in each second, and of the other cluster: {seconds:?}");
     let share = |[ours, others]: [u64; 2]| ours as f64 / others.max(1) as f64;

@@ -1,8 +1,8 @@
 //! Makes lost copies again (J1-J6 of `docs/REPLICATION.md`).
 //!
 //! One thread does it while there is anything to make. It copies a volume while clients change it (J2), and
-//! compares it again when nobody writes but the primary's CPU (J4). The CPU's stores reach the new copy too by
-//! then. They change the tables alone, so the tables are compared once more under the lock.
+//! compares it again when nobody writes but the primary's CPU (J4). The CPU's stores reach the new copy too
+//! by then. They change the tables alone, so the tables are compared once more under the lock.
 
 use super::ReplicatedCluster;
 use super::state::{CopyMemory, State};

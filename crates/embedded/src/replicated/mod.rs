@@ -185,7 +185,7 @@ impl ReplicatedCluster {
         let ended = state.take_ended();
         let copies = state.wants_copier();
         drop(state);
-        // Without the lock: whoever is told may ask something, or drop a handle.
+        // Without the lock: a member that hears of its end may ask something, or drop a handle.
         ended.iter().for_each(|member| member.tell());
         if copies {
             let cluster = Arc::downgrade(self);

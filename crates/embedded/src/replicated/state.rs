@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Ends whoever had this id. Nothing waits for its lists in progress.
+    /// Ends the member that had this id. Nothing waits for its lists in progress.
     fn end_holder(&mut self, client: ComputeId) {
         if let Some(member) = self.members.remove(&client).and_then(|known| known.upgrade()) {
             drop(member.fence_everywhere());
@@ -280,8 +280,8 @@ impl State {
         self.copies.retain(|copy, _| wanted(copy));
     }
 
-    /// The copies that get the stores of a primary's CPU: the others of its volume, and one that gets its last
-    /// bytes (J4).
+    /// The copies that get the stores of a primary's CPU: the others of its volume, and one that gets its
+    /// last bytes (J4).
     fn others(&self, volume: u16, primary: u16) -> Vec<Arc<CopyMemory>> {
         let quiet = self.control.quiet();
         let gets = |(number, copy): &(&u16, &Installed)| {

@@ -230,9 +230,9 @@ impl<R> Node<R> {
         }
     }
 
-    /// Declares hosts lost that are silent, if the leader has just heard a majority. Otherwise it is the leader
-    /// that hears nobody, and what it proposes now could be committed later, when it leads again. So it begins
-    /// to listen anew: of the others, some are heard again before the rest.
+    /// Declares hosts lost that are silent, if the leader has just heard a majority. Otherwise it is the
+    /// leader that hears nobody, and what it proposes now could be committed later, when it leads again. So
+    /// it begins to listen anew: of the others, some are heard again before the rest.
     fn declare_lost(&mut self, now: u64) {
         #[cfg(feature = "mutants")]
         if planted(Mutant::NobodyLost) {

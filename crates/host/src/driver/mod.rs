@@ -173,6 +173,9 @@ impl Driver {
             Notice::Silent { host } => {
                 tracing::warn!(host, "a host was silent for too long: declaring it lost");
             }
+            Notice::Awaited { host } => {
+                tracing::warn!(host, "a host is silent that has the last copy of a volume: waiting for it");
+            }
             Notice::HandsOver => {
                 tracing::info!(host = own, "this host leaves: another one shall lead the control group");
             }

@@ -315,8 +315,8 @@ impl ClusterState {
         }
     }
 
-    /// Whether volumes are closed so that copies can be made, or will be as soon as time has passed and nobody
-    /// needs recovery.
+    /// Whether volumes are closed so that copies can be made, or will be as soon as time has passed and
+    /// nobody needs recovery.
     pub fn awaits_pause(&self) -> bool {
         self.is_closed_for_makings() || self.waits_to_close()
     }

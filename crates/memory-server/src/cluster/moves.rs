@@ -336,8 +336,9 @@ impl ClusterState {
         self.makings.swaps.clear();
     }
 
-    /// Plans the next copies: first those that were lost (J1), then those of hosts that leave, then those that
-    /// make the distribution even. Nothing is added in a pause, and moves only when nothing else is being made.
+    /// Plans the next copies: first those that were lost (J1), then those of hosts that leave, then those
+    /// that make the distribution even. Nothing is added in a pause, and moves only when nothing else is
+    /// being made.
     pub(super) fn plan(&mut self) {
         if !self.is_formed() || self.is_closed_for_makings() {
             return;
@@ -431,7 +432,8 @@ impl ClusterState {
         true
     }
 
-    /// Hosts that shall leave and have no copy any more leave now. Everything about them ends in this command.
+    /// Hosts that shall leave and have no copy any more leave now. Everything about them ends in this
+    /// command.
     pub(super) fn let_go(&mut self) {
         let leaving = self.leaving_hosts();
         if leaving.is_empty() || self.is_closed_for_makings() {

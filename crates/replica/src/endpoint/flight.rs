@@ -163,8 +163,8 @@ impl Halves {
         self.failed.is_empty() && !self.stale
     }
 
-    /// Ends a list of which the backup refused a CAS. The primary gets the WRITEs before that CAS, as if it had
-    /// refused it too: one of them is the record of the change, and records are in all copies (W2).
+    /// Ends a list of which the backup refused a CAS. The primary gets the WRITEs before that CAS, as if it
+    /// had refused it too: one of them is the record of the change, and records are in all copies (W2).
     fn end<E: Endpoint>(&self, inner: &E, volumes: &Volumes, list: WorkList) -> Flight {
         #[cfg(feature = "mutants")]
         if crate::mutant::planted(crate::mutant::Mutant::RefusedOnBackupOnly) {

@@ -45,7 +45,8 @@ impl Hunt {
         Self { bend: without_catalog, ..self }
     }
 
-    /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control group.
+    /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control
+    /// group.
     pub fn with_group(self, hosts: u16) -> Self {
         Self { group: Some(hosts), ..self.with_replicas() }
     }

@@ -286,8 +286,8 @@ impl Mishap {
         mishaps
     }
 
-    /// Hosts join, one leaves, copies are spread, and hosts are lost meanwhile: those that a copy moves from or
-    /// to, and others.
+    /// Hosts join, one leaves, copies are spread, and hosts are lost meanwhile: those that a copy moves from
+    /// or to, and others.
     fn moves(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
         let Scenario { computes, threads, operations, hosts, .. } = *scenario;
         let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;

@@ -344,8 +344,8 @@ impl Scenario {
         }
     }
 
-    /// Draws a scenario as [`drawn_with_replicas`](Self::drawn_with_replicas), with a real control group of so
-    /// many hosts. With 3, one in eight scenarios has 5.
+    /// Draws a scenario as [`drawn_with_replicas`](Self::drawn_with_replicas), with a real control group of
+    /// so many hosts. With 3, one in eight scenarios has 5.
     pub fn drawn_with_group(seed: u64, format: Format, hosts: u16) -> Self {
         let drawn = Self::drawn_with_replicas(seed, format);
         let crashes = Self::drawn_with_crashes(seed, format);

@@ -60,8 +60,8 @@ pub(crate) struct Copier {
     work: BTreeMap<u16, Work>,
     /// How many copies were made again.
     pub(crate) made: u32,
-    /// How many copies moved, how many volumes had their primary and backup exchanged, and how many hosts have
-    /// left.
+    /// How many copies moved, how many volumes had their primary and backup exchanged, and how many hosts
+    /// have left.
     pub(crate) moved: u32,
     /// Whether volumes wait for their primary and backup to change places.
     swapping: bool,

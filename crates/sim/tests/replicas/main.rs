@@ -69,8 +69,8 @@ fn lost_hosts_lose_no_acknowledged_change_and_show_no_stale_read() {
     assert!(came_back > 0.4 - error, "clients came back in {came_back} of the schedules");
 }
 
-/// A host is lost after every effect of every kind of operation, alone and with the client. Or the client dies
-/// alone.
+/// A host is lost after every effect of every kind of operation, alone and with the client. Or the client
+/// dies alone.
 fn enumerate(setups: &[Setup], operations: &[(VictimOp, usize)]) -> Enumerated {
     let blows: Vec<Blow> = Blow::of_hosts(2).into_iter().chain([Blow::DEATH]).collect();
     let cases = setups.iter().flat_map(|setup| operations.iter().map(move |operation| (*setup, *operation)));

@@ -65,8 +65,8 @@ impl VerbsFabric {
         ControlFabric::<NoLists>::is_group(options).map_err(VerbsJoinError::Join)
     }
 
-    /// Joins a cluster of hosts as a new compute server, as [`ControlFabric::join_group`]. The servers of this
-    /// fabric are the copies that the table names, each under its number.
+    /// Joins a cluster of hosts as a new compute server, as [`ControlFabric::join_group`]. The servers of
+    /// this fabric are the copies that the table names, each under its number.
     ///
     /// # Errors
     /// As [`join`](Self::join).

@@ -234,8 +234,8 @@ impl CrashCase {
         }
     }
 
-    /// Lets the other compute servers do this, on `hot` keys around that of the victim. With `at_once` they do
-    /// not wait for the victim.
+    /// Lets the other compute servers do this, on `hot` keys around that of the victim. With `at_once` they
+    /// do not wait for the victim.
     pub fn with_others(mut self, mix: Mix, operations: u32, hot: u64, at_once: bool) -> Self {
         let scenario = &mut self.checkpoint.fixture.scenario;
         (scenario.first, scenario.then, scenario.operations, scenario.hot) = (mix, mix, operations, hot);

@@ -137,8 +137,8 @@ impl Setup {
         Self { replicas: 2, ..self }
     }
 
-    /// Returns the setups in which operations begin without futures: the default techniques, in every shape of
-    /// leaves. The victim's lists execute inside `post`, and so do those of the others or not.
+    /// Returns the setups in which operations begin without futures: the default techniques, in every shape
+    /// of leaves. The victim's lists execute inside `post`, and so do those of the others or not.
     pub fn inline() -> Vec<Self> {
         let ours = Self::of(&[1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1]);
         let shapes = [Shape::Four, Shape::Pairs, Shape::LongEntries];

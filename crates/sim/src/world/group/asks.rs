@@ -216,7 +216,7 @@ impl World {
             Sender::Joiner { number } => self.joiner_told(number, answer),
             Sender::Host { host } => {
                 if answer == Err(FabricError::ServerLost { server: host }) {
-                    self.end_host(host, "it is told that it was declared lost");
+                    self.end_host(host, "it learns that it was declared lost");
                 }
             }
             Sender::Newcomer { boot } => self.newcomer_told(boot, answer),

@@ -93,7 +93,7 @@ pub(in crate::world) struct SimHost {
     pub(in crate::world) stands_until: u64,
     /// Until when something was wrong with it that may make it seem silent.
     pub(in crate::world) troubled_until: u64,
-    /// When its node is told the time next.
+    /// When its node learns the time next.
     wakes_at: u64,
     /// The last command that the host has looked at.
     looked: u64,

@@ -41,8 +41,8 @@ use std::sync::Arc;
 pub(crate) use checks::Wrong;
 pub use net::{HostCut, Weather};
 
-/// The most by which a clock goes too fast or too slow, in thousandths (L2: 6 % between two clocks are allowed
-/// for, and a little more is safe).
+/// The most by which a clock goes too fast or too slow, in thousandths (L2: 6 % between two clocks are
+/// allowed for, and a little more is safe).
 const DRIFT: u64 = 60;
 /// How many times a host may be silent for until the group must have come to rest.
 const REST: u64 = 400;
