@@ -252,15 +252,6 @@ impl<R> Node<R> {
         }
         // Hosts that died together are not noticed in the same moment.
         let doubtful = office.unheard(detect / 2, now);
-        // A leader that does not hear a majority is cut off itself. What it proposed now could be committed later,
-        // when it leads again: it begins to listen anew.
-        let voters = &self.view.members.voters;
-        let is_heard = |host: &HostInfo| host.number == own || host.up && !doubtful.contains(&host.number);
-        let heard =
-            self.view.hosts.iter().filter(|host| voters.contains(&host.node) && is_heard(host)).count();
-        if 2 * heard <= voters.len() {
-            return office.listen_anew();
-        }
         office.awaited.retain(|host| silent.contains(host));
         let mut lost = Vec::new();
         for host in silent {
