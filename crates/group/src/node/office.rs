@@ -15,7 +15,7 @@ use super::{HostId, Node, Notice};
 #[cfg(feature = "mutants")]
 use crate::mutant::{Mutant, planted};
 use sherman_consensus::{Change, Members, NodeId, Refused, Ticket};
-use sherman_fabric::group::{CopyProgress, HostInfo};
+use sherman_fabric::group::CopyProgress;
 use sherman_memory_server::cluster::{ClusterState, Command};
 use std::collections::{BTreeMap, BTreeSet};
 
