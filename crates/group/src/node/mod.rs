@@ -266,7 +266,10 @@ impl<R> Node<R> {
             Event::Leader { term, leader } => self.new_leader(term, leader),
             Event::Leading { term } => {
                 self.notices.push(Notice::Leads { term });
-                self.office = Some(Office::new(self.from_leader.take()));
+                // A leader that lost an election may be well: its answers need time to arrive.
+                let earliest = now.saturating_sub(self.options.detect / 2);
+                let former = self.from_leader.take().map(|(host, at)| (host, at.max(earliest)));
+                self.office = Some(Office::new(former));
                 self.lead(now);
             }
             Event::Stopped(why) => self.notices.push(Notice::Stopped(why)),

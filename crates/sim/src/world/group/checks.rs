@@ -118,8 +118,11 @@ impl World {
     pub(in crate::world) fn learn_lease(&mut self, owner: u32, asked: u64) {
         let Some(net) = &self.net else { return };
         let (now, lease) = (self.now, net.lease);
+        // The newest table that a node has may be an old one again, after the death of another node.
+        let epoch = self.volumes.table.epoch();
         let open = self.volumes.table.volumes().iter().zip(&net.primary_since);
-        let opened = open.filter(|(entry, _)| entry.open).map(|(_, since)| *since).max().unwrap_or(0);
+        let open = open.filter(|(entry, since)| entry.open && **since <= epoch);
+        let opened = open.map(|(_, since)| *since).max().unwrap_or(0);
         let compute_server = &mut self.compute_servers[owner as usize];
         compute_server.lease_until = compute_server.lease_until.max(asked + lease - lease / 8);
         self.expect_ended(owner as usize, opened, now);
