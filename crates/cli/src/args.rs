@@ -323,7 +323,7 @@ mod tests {
 
     /// The first words that the help of a command or an option may have. Add verbs, not nouns.
     const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count \
-        Create Declare Divide Do Draw Drop Dump End Fill Get Give Hand Join Keep Let List Listen Load Log \
+        Create Declare Divide Do Drain Draw Drop Dump End Fill Get Give Hand Join Keep Let List Listen Load Log \
         Look Measure Name Omit Pass Place Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set \
         Share Show Skip Start Stop Treat Use Verify Walk Write";
 

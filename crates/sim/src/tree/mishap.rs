@@ -173,7 +173,8 @@ impl Mishap {
             let effects = [4, 24, 80, 320][rng.below(4)];
             mishaps.push(Self::Ambush { effects: rng.below(effects) as u64 });
         }
-        if replicated {
+        // In a control group a host comes back as a new one.
+        if replicated && !scenario.group {
             mishaps.extend(Self::returns(seed, scenario, lease));
         }
         mishaps
