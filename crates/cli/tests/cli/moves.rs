@@ -324,9 +324,12 @@ fn a_drain_that_is_not_possible_is_refused_and_a_running_one_can_be_cancelled() 
         assert!(said.contains(words) && output.stdout.is_empty(), "{args:?}: {said}");
         let after = group.seen();
         // A host that has just joined gets its vote meanwhile.
-        let (mut before, mut after) = (before, after);
-        [&mut before, &mut after].map(|seen| seen.hosts.iter_mut().for_each(|host| host.votes = false));
-        assert_eq!((before.epoch, before.hosts), (after.epoch, after.hosts));
+        let hosts = |seen: Hosts| {
+            let mut hosts = seen.hosts;
+            hosts.iter_mut().for_each(|host| host.votes = false);
+            (seen.epoch, hosts)
+        };
+        assert_eq!(hosts(before), hosts(after));
     };
     let always = ["--lease", "1s", "--chunk", "1MiB"];
     let group = Group::new(&[&["--replicas", "1", "--hosts", "1"], &always[..]].concat());
