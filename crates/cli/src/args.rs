@@ -322,10 +322,10 @@ mod tests {
     }
 
     /// The first words that the help of a command or an option may have. Add verbs, not nouns.
-    const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count \
-        Create Declare Divide Do Drain Draw Drop Dump End Fill Get Give Hand Join Keep Let List Listen Load Log \
-        Look Measure Name Omit Pass Place Plant Print Put Read Remove Replace Report Run Scan Seed Serve Set \
-        Share Show Skip Start Stop Treat Use Verify Walk Write";
+    const VERBS: &str = "Admit Begin Change Check Choose Clear Compare Complete Connect Copy Count Create \
+        Declare Divide Do Draw Drop Dump End Fill Get Give Hand Join Keep Let List Listen Load Log Look \
+        Measure Move Name Omit Pass Place Plant Print Put Read Remove Replace Report Return Run Scan Seed \
+        Serve Set Share Show Skip Spread Start Stop Treat Use Verify Wait Walk Write";
 
     fn begins_with_a_verb(what: &str, help: Option<&clap::builder::StyledStr>) {
         let help = help.map(ToString::to_string).unwrap_or_default();

@@ -83,8 +83,8 @@ pub struct World {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     pub replicas: u16,
 
-    /// As with --replicas 2, on 3 or 5 hosts that form a real control group: it elects leaders, and finds out
-    /// which hosts are lost [default: a control state that never fails]
+    /// Run as with --replicas 2, on 3 or 5 hosts that form a real control group: it elects leaders, and finds
+    /// out which hosts are lost [default: a control state that never fails]
     #[arg(long, value_name = "HOSTS", value_parser = group)]
     pub group: Option<u16>,
 

@@ -45,9 +45,9 @@ impl Hunt {
         Self { bend: without_catalog, ..self }
     }
 
-    /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control group.
-    /// They have no trees that come and go: a creation whose answer is lost is asked for again, and then says
-    /// that the tree exists. The checker takes that for a creation that did not happen.
+    /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control
+    /// group. They have no trees that come and go: a creation whose answer is lost is asked for again, and
+    /// then says that the tree exists. The checker takes that for a creation that did not happen.
     pub fn with_group(self, hosts: u16) -> Self {
         Self { group: Some(hosts), ..self.with_replicas().without_catalog() }
     }
