@@ -270,7 +270,7 @@ pub enum Request {
         offer: HostOffer,
     },
     /// To control, from a process that has the memory and the log of a host whose process ended: it goes on
-    /// as that host. The answer is [`Response::Registered`], or [`FabricError::ServerLost`] if the host was
+    /// as that host. The answer is [`Response::Registered`], or `FabricError::ServerLost` if the host was
     /// declared lost meanwhile.
     Return {
         /// The host's number.

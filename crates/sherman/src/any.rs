@@ -62,7 +62,7 @@ pub enum AnyFabric {
 
 impl AnyFabric {
     /// Joins the cluster at `url` as a compute server without a keeper thread. The caller renews the lease
-    /// itself, or does without ([`Request::Renew`]).
+    /// itself, or does without (`Request::Renew`).
     pub fn open(url: &str) -> Result<Self, OpenError> {
         Self::join(url::parse(url)?)
     }
