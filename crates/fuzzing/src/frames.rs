@@ -19,7 +19,8 @@ use crate::source::Source;
 use sherman_control::wire::bytes::WireError;
 use sherman_control::wire::group::Fill;
 use sherman_control::wire::{
-    FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Hello, Introduce, Welcome, errors, requests, responses,
+    Also, FrameHeader, FrameKind, Goodbye, HEADER_BYTES, Hello, Introduce, Welcome, errors, requests,
+    responses,
 };
 use sherman_soft_nic::verbs;
 use std::fmt::Debug;
@@ -165,6 +166,7 @@ fn understands(header: &FrameHeader, body: &[u8], source: &mut Source<'_>) -> bo
         }
         FrameKind::Hello => again(Hello::take(body), |out, it| it.put(out), Hello::take),
         FrameKind::Goodbye => again(Goodbye::take(body), |out, it| it.put(out), Goodbye::take),
+        FrameKind::Also => again(Also::take(body), |out, it| it.put(out), Also::take),
         FrameKind::Introduce => {
             let take = |bytes: &[u8]| Introduce::take(bytes).map(|signed| (signed.message, signed.mac));
             again(take(body), |out, (it, mac)| it.put(out, |_| *mac), take)

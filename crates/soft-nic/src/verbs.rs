@@ -258,13 +258,27 @@ pub fn list_size(list: &WorkList) -> Result<ListSize, FabricError> {
     Ok(ListSize { body: body as u32, results: results as u32 })
 }
 
-/// Appends `list` as a frame. Appends nothing if the list is too large.
+/// Appends `list` as a frame for the connection's first memory.
+///
+/// # Errors
+/// As [`put_list_to`].
+pub fn put_list(out: &mut Vec<u8>, tag: u64, list: &mut WorkList) -> Result<ListSize, FabricError> {
+    put_list_to(out, 0, tag, list)
+}
+
+/// Appends `list` as a frame for a memory of the connection. Appends nothing if the list is too large.
 ///
 /// The list does not change. It is borrowed as a backend borrows it, to reach its bytes.
-pub fn put_list(out: &mut Vec<u8>, tag: u64, list: &mut WorkList) -> Result<ListSize, FabricError> {
+pub fn put_list_to(
+    out: &mut Vec<u8>,
+    memory: u8,
+    tag: u64,
+    list: &mut WorkList,
+) -> Result<ListSize, FabricError> {
     let size = list_size(list)?;
     out.reserve(HEADER_BYTES + size.body as usize);
-    let header = FrameHeader { len: size.body, kind: FrameKind::List, count: list.len() as u16, tag };
+    let (kind, count) = (FrameKind::List, list.len() as u16);
+    let header = FrameHeader { len: size.body, kind, memory, count, tag };
     out.put(&header.encode());
     for index in 0..list.len() {
         let (verb, arena) = list.parts_mut(index);

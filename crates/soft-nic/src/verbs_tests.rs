@@ -182,7 +182,8 @@ fn lengths_that_do_not_add_up_are_refused() {
 
 #[test]
 fn a_list_that_failed_is_skipped_to_its_end_and_no_further() {
-    let mut decoder = ListDecoder::new(&FrameHeader { len: 100, kind: FrameKind::List, count: 5, tag: 0 });
+    let mut decoder =
+        ListDecoder::new(&FrameHeader { len: 100, kind: FrameKind::List, memory: 0, count: 5, tag: 0 });
     assert_eq!(decoder.skip(60), 60);
     assert_eq!(decoder.skip(60), 40);
     assert_eq!(decoder.next(&[]), Ok(Next::End));

@@ -81,7 +81,9 @@ impl Drop for Watched {
 
 /// The header of a list: the number of verbs has 16 bits, the number of their bytes has 32.
 fn million_verbs() -> Vec<u8> {
-    FrameHeader { len: 16_000_000, kind: FrameKind::List, count: u16::MAX, tag: 1 }.encode().to_vec()
+    FrameHeader { len: 16_000_000, kind: FrameKind::List, memory: 0, count: u16::MAX, tag: 1 }
+        .encode()
+        .to_vec()
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::stream::Stream;
 use crate::auth::{self, Secret};
 use crate::wire::frame::put_frame;
 use crate::wire::{
-    FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, Hello, Introduce, Role, VERSION, Welcome,
-    WireError,
+    Also, FrameHeader, FrameKind, Goodbye, GoodbyeCode, HEADER_BYTES, Hello, Introduce, Role, VERSION,
+    Welcome, WireError,
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -23,6 +23,17 @@ const CROWDED: Duration = Duration::from_secs(2);
 pub(crate) struct Connected {
     pub(crate) stream: Stream,
     pub(crate) welcome: Welcome,
+}
+
+impl Connected {
+    /// Asks the host for a further copy on this connection, and returns its `Welcome`. After an error the
+    /// connection is of no use.
+    pub(crate) fn also(&self, also: Also, deadline: Instant) -> Result<Welcome, ConnectError> {
+        let mut out = Vec::new();
+        put_frame(&mut out, FrameKind::Also, 0, |out| also.put(out))?;
+        send_all(&self.stream, &out, deadline)?;
+        Ok(Welcome::take(&frame(&self.stream, FrameKind::Welcome, deadline)?)?.message)
+    }
 }
 
 sherman_fabric::errors! {

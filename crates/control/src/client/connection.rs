@@ -10,7 +10,7 @@ use super::input::Input;
 use super::lists::Lists;
 use super::stream::Stream;
 use crate::wire::errors::take_error;
-use crate::wire::frame::put_frame;
+use crate::wire::frame::{put_frame, set_memory};
 use crate::wire::requests::put_request;
 use crate::wire::responses::take_response;
 use crate::wire::{FrameHeader, FrameKind, Goodbye, GoodbyeCode, WireError};
@@ -107,12 +107,12 @@ impl<L: Lists> Connection<L> {
         self.wire.as_ref().map_or(0, |wire| wire.out.len())
     }
 
-    /// Queues a list. Sends it if nothing else is in flight, or if many lists wait. Calls `now` only in the
+    /// Queues a list for a memory of the connection. Sends it if nothing else is in flight, or if many lists wait. Calls `now` only in the
     /// first case.
     #[inline]
-    pub fn post(&mut self, ticket: Ticket, flight: &mut Flight, now: impl FnOnce() -> u64) {
+    pub fn post(&mut self, ticket: Ticket, memory: u8, flight: &mut Flight, now: impl FnOnce() -> u64) {
         let idle = self.is_idle();
-        self.lists.push(ticket);
+        self.lists.push(ticket, memory);
         if idle {
             self.begin(now());
         }
@@ -121,13 +121,14 @@ impl<L: Lists> Connection<L> {
         }
     }
 
-    /// Sends a call.
+    /// Sends a call to a memory of the connection.
     ///
     /// # Errors
     /// If this version of the protocol does not know the request.
     pub fn call(
         &mut self,
         ticket: Ticket,
+        memory: u8,
         request: &Request,
         now: impl FnOnce() -> u64,
     ) -> Result<(), WireError> {
@@ -140,6 +141,7 @@ impl<L: Lists> Connection<L> {
             wire.out.truncate(start);
             return put;
         }
+        set_memory(&mut wire.out[start..], memory);
         self.calls.push(ticket);
         if idle {
             self.begin(now());

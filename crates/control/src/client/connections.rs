@@ -1,4 +1,6 @@
-//! The connections of one endpoint, one to each server, and the lists and calls in flight on them.
+//! The connections of one endpoint, one to each server, and the lists and calls in flight on them. In a cluster
+//! of hosts, where a server is a copy of a volume, all copies on one host share a connection: the fewer sends
+//! and receives, the faster.
 //!
 //! This is the whole client except for wakers and sleep. An endpoint keeps its connections in a cell. A
 //! fabric uses idle ones between endpoints, for requests before the first endpoint and after the last.
@@ -6,7 +8,7 @@
 use super::connection::{Connection, End};
 use super::flight::Flight;
 use super::inbox::Inbox;
-use super::lists::Lists;
+use super::lists::{Lists, error_at};
 use super::peers::Peers;
 use super::stream::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,10 +30,38 @@ const LOOK: Duration = Duration::from_millis(50);
 /// change on it.
 const STALE: Duration = Duration::from_millis(20);
 
+/// A connection, and the servers that share it: the n-th is the connection's memory n.
+#[derive(Debug)]
+pub(super) struct Line<L> {
+    connection: Connection<L>,
+    servers: Vec<u16>,
+}
+
+impl<L: Lists> Line<L> {
+    /// A connection to these servers.
+    pub(super) fn new(connection: Connection<L>, servers: Vec<u16>) -> Self {
+        Self { connection, servers }
+    }
+
+    /// Stands for a connection to `server` that does not exist, because of `error`.
+    pub(super) fn ended(server: u16, error: FabricError) -> Self {
+        Self::new(Connection::ended(error), vec![server])
+    }
+}
+
+/// Where a server is: the connection, and which of its memories.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    line: usize,
+    memory: u8,
+}
+
 /// The connections of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Connections<L> {
-    connections: Vec<Connection<L>>,
+    lines: Vec<Line<L>>,
+    /// By server.
+    doors: Vec<Door>,
     pub(crate) flight: Flight,
     /// Where the answers of control arrive, in a cluster of hosts. Elsewhere they come from server 0.
     inbox: Option<Arc<Inbox>>,
@@ -42,17 +72,40 @@ pub(crate) struct Connections<L> {
 impl<L: Lists> Connections<L> {
     /// The connections of one endpoint, in the order of the servers.
     pub(crate) fn new(connections: Vec<Connection<L>>) -> Self {
-        Self { connections, flight: Flight::default(), inbox: None, awaited: 0 }
+        let lines = (0..).zip(connections).map(|(server, connection)| Line::new(connection, vec![server]));
+        Self::of(lines.collect(), None)
     }
 
     /// The connections of one endpoint to the copies of a cluster of hosts.
-    pub(super) fn of_group(connections: Vec<Connection<L>>, inbox: Arc<Inbox>) -> Self {
-        Self { inbox: Some(inbox), ..Self::new(connections) }
+    pub(super) fn of_group(lines: Vec<Line<L>>, inbox: Arc<Inbox>) -> Self {
+        Self::of(lines, Some(inbox))
+    }
+
+    /// Every server is on one of `lines`.
+    fn of(lines: Vec<Line<L>>, inbox: Option<Arc<Inbox>>) -> Self {
+        let servers = lines.iter().map(|line| line.servers.len()).sum();
+        let mut doors = vec![Door { line: 0, memory: 0 }; servers];
+        for (line, Line { servers, .. }) in lines.iter().enumerate() {
+            for (memory, server) in (0..=u8::MAX).zip(servers) {
+                if let Some(door) = doors.get_mut(usize::from(*server)) {
+                    *door = Door { line, memory };
+                }
+            }
+        }
+        Self { lines, doors, flight: Flight::default(), inbox, awaited: 0 }
     }
 
     /// Adds the connection to the next server.
     pub(crate) fn add(&mut self, connection: Connection<L>) {
-        self.connections.push(connection);
+        self.doors.push(Door { line: self.lines.len(), memory: 0 });
+        self.lines.push(Line::new(connection, vec![self.doors.len() as u16 - 1]));
+    }
+
+    /// The connection to `server`, and which of its memories the server is.
+    #[inline]
+    fn to<'l>(lines: &'l mut [Line<L>], doors: &[Door], server: u16) -> Option<(&'l mut Line<L>, u8)> {
+        let door = *doors.get(usize::from(server))?;
+        Some((lines.get_mut(door.line)?, door.memory))
     }
 
     /// Connects to every server that the cluster has not declared lost.
@@ -62,40 +115,35 @@ impl<L: Lists> Connections<L> {
     /// [`FabricError::Unsupported`] if the server has no room for this client. If a server is lost or has
     /// fenced this client, that is no error here: everything posted there ends in that error.
     pub(crate) fn connect(peers: &Peers) -> Result<Self, FabricError> {
-        let mut connections = Vec::with_capacity(usize::from(peers.servers()));
-        for server in 0..peers.servers() {
-            if peers.is_lost(server) {
-                connections.push(Connection::ended(FabricError::ServerLost { server }));
-                continue;
-            }
+        let lost = (0..peers.servers()).filter(|server| peers.is_lost(*server));
+        let mut lines: Vec<Line<L>> =
+            lost.map(|server| Line::ended(server, FabricError::ServerLost { server })).collect();
+        for servers in peers.lines() {
             let deadline = Instant::now() + peers.options.connect_timeout;
-            connections.push(match peers.connect(server, deadline) {
+            let connection = match peers.connect_line(&servers, deadline) {
                 Ok(connected) => Connection::new(connected),
-                Err(error) => match peers.explain(server, &error) {
+                Err((server, error)) => match peers.explain(server, &error) {
                     fenced @ FabricError::Fenced { .. } => Connection::ended(fenced),
                     error => return Err(error),
                 },
-            });
+            };
+            lines.push(Line::new(connection, servers));
         }
-        match peers.group() {
-            None => Ok(Self::new(connections)),
-            Some(_) => {
-                let what = "open one more endpoint: too many files are open";
-                let inbox = Inbox::new().map_err(|_| FabricError::Unsupported { what })?;
-                Ok(Self::of_group(connections, inbox))
-            }
-        }
+        let what = "open one more endpoint: too many files are open";
+        let inbox = peers.group().map(|_| Inbox::new().map_err(|_| FabricError::Unsupported { what }));
+        Ok(Self::of(lines, inbox.transpose()?))
     }
 
     /// Posts `list`, or refuses it.
     #[inline]
     pub(crate) fn post(&mut self, list: WorkList, peers: &Peers) -> Ticket {
         let server = list.server();
-        let Some(connection) = self.connections.get_mut(usize::from(server)) else {
+        let Some((Line { connection, .. }, memory)) = Self::to(&mut self.lines, &self.doors, server) else {
             return self.flight.refuse_list(list, FabricError::NoSuchServer { server });
         };
         if let Some(error) = connection.error() {
-            return self.flight.refuse_list(list, error.clone());
+            let error = error_at(error, server);
+            return self.flight.refuse_list(list, error);
         }
         if let Err(error) = L::check(&list) {
             return self.flight.refuse_list(list, error);
@@ -104,7 +152,7 @@ impl<L: Lists> Connections<L> {
         // A list executes only if its outcome can be kept. Otherwise its ticket reports an error, and that
         // error must be true.
         if ticket != NO_ROOM {
-            connection.post(ticket, &mut self.flight, || peers.now());
+            connection.post(ticket, memory, &mut self.flight, || peers.now());
         }
         ticket
     }
@@ -114,7 +162,8 @@ impl<L: Lists> Connections<L> {
     /// connection meanwhile.
     #[inline]
     pub(crate) fn has_ended(&mut self, server: u16, peers: &Peers) -> bool {
-        let Some(connection) = self.connections.get_mut(usize::from(server)) else { return false };
+        let line = Self::to(&mut self.lines, &self.doors, server);
+        let Some((Line { connection, .. }, _)) = line else { return false };
         match connection.heard() {
             Some(heard) if peers.now().saturating_sub(heard) > nanos(STALE) => self.look(server, peers),
             heard => heard.is_none(),
@@ -124,11 +173,12 @@ impl<L: Lists> Connections<L> {
     /// Receives everything that has arrived from `server`. Returns whether that ends the connection.
     #[cold]
     fn look(&mut self, server: u16, peers: &Peers) -> bool {
-        let Some(connection) = self.connections.get_mut(usize::from(server)) else { return false };
+        let line = Self::to(&mut self.lines, &self.doors, server);
+        let Some((Line { connection, servers }, _)) = line else { return false };
         let error = match connection.receive(&mut self.flight, || peers.now()) {
             Ok(_) => return false,
             Err(End::Fenced) => peers.fenced(),
-            Err(End::Broken) => peers.explain_break(server),
+            Err(End::Broken) => peers.explain_break_of(servers),
         };
         connection.end(error, &mut self.flight);
         true
@@ -146,14 +196,15 @@ impl<L: Lists> Connections<L> {
             }
             return ticket;
         }
-        let Some(connection) = self.connections.get_mut(usize::from(server)) else {
+        let Some((Line { connection, .. }, memory)) = Self::to(&mut self.lines, &self.doors, server) else {
             return self.flight.refuse_call(FabricError::NoSuchServer { server });
         };
         if let Some(error) = connection.error() {
-            return self.flight.refuse_call(error.clone());
+            let error = error_at(error, server);
+            return self.flight.refuse_call(error);
         }
         let ticket = self.flight.begin_call();
-        if ticket != NO_ROOM && connection.call(ticket, request, || peers.now()).is_err() {
+        if ticket != NO_ROOM && connection.call(ticket, memory, request, || peers.now()).is_err() {
             self.flight.end_call(ticket, Err(FabricError::Unsupported { what: "encode this request" }));
         }
         ticket
@@ -161,7 +212,7 @@ impl<L: Lists> Connections<L> {
 
     /// Sends all waiting lists.
     pub(crate) fn flush(&mut self) {
-        for connection in &mut self.connections {
+        for Line { connection, .. } in &mut self.lines {
             if !connection.is_idle() {
                 connection.pump(&mut self.flight);
             }
@@ -171,7 +222,7 @@ impl<L: Lists> Connections<L> {
     /// Sends, receives and delivers. Gives up connections that have ended.
     pub(crate) fn drive(&mut self, peers: &Peers) {
         self.take_answers();
-        for (server, connection) in self.connections.iter_mut().enumerate() {
+        for Line { connection, servers } in &mut self.lines {
             if connection.is_idle() {
                 continue;
             }
@@ -188,7 +239,7 @@ impl<L: Lists> Connections<L> {
                 Ok(true) => continue,
                 Ok(false) => match connection.silent_since() {
                     Some(since)
-                        if peers.is_dropped(server as u16)
+                        if servers.iter().all(|server| peers.is_dropped(*server))
                             || peers.now().saturating_sub(since) > nanos(peers.options.patience) =>
                     {
                         End::Broken
@@ -199,7 +250,7 @@ impl<L: Lists> Connections<L> {
             };
             let error = match end {
                 End::Fenced => peers.fenced(),
-                End::Broken => peers.explain_break(server as u16),
+                End::Broken => peers.explain_break_of(servers),
             };
             connection.end(error, &mut self.flight);
         }
@@ -218,7 +269,7 @@ impl<L: Lists> Connections<L> {
 
     /// Whether nothing is in flight anywhere.
     pub(crate) fn is_idle(&self) -> bool {
-        self.awaited == 0 && self.connections.iter().all(Connection::is_idle)
+        self.awaited == 0 && self.lines.iter().all(|line| line.connection.is_idle())
     }
 
     /// Whether another endpoint can use it: nothing is in flight, and every connection works, except those to
@@ -226,14 +277,14 @@ impl<L: Lists> Connections<L> {
     pub(crate) fn is_fit(&self) -> bool {
         self.is_idle()
             && self
-                .connections
+                .lines
                 .iter()
-                .all(|connection| matches!(connection.error(), None | Some(FabricError::ServerLost { .. })))
+                .all(|line| matches!(line.connection.error(), None | Some(FabricError::ServerLost { .. })))
     }
 
     /// When the first silent connection counts as broken.
     fn patience_ends(&self, peers: &Peers) -> Option<u64> {
-        let since = self.connections.iter().filter_map(Connection::silent_since).min()?;
+        let since = self.lines.iter().filter_map(|line| line.connection.silent_since()).min()?;
         let ends = since.saturating_add(nanos(peers.options.patience));
         // A copy may leave the table meanwhile.
         let looks = peers.group().map(|_| peers.now().saturating_add(nanos(LOOK)));
@@ -245,8 +296,8 @@ impl<L: Lists> Connections<L> {
     pub(crate) fn sleep(&self, peers: &Peers, notifier: Option<BorrowedFd<'_>>, until: Option<u64>) -> bool {
         let until = [until, self.patience_ends(peers)].into_iter().flatten().min();
         let limit = until.map(|until| timespec(Duration::from_nanos(until.saturating_sub(peers.now()))));
-        let interests = self.connections.iter().filter_map(Connection::interest);
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.connections.len() + 2);
+        let interests = self.lines.iter().filter_map(|line| line.connection.interest());
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.lines.len() + 2);
         fds.extend(notifier.map(|notifier| PollFd::from_borrowed_fd(notifier, PollFlags::IN)));
         let inbox = self.inbox.as_ref().filter(|_| self.awaited > 0);
         fds.extend(inbox.map(|inbox| PollFd::from_borrowed_fd(inbox.as_fd(), PollFlags::IN)));
@@ -292,14 +343,14 @@ impl<L: Lists> Connections<L> {
         let deadline =
             peers.now().saturating_add(nanos(peers.options.patience).saturating_mul(FINISH_PATIENCE));
         self.drive(peers);
-        while !self.connections.iter().all(Connection::has_no_list) && peers.now() < deadline {
+        while !self.lines.iter().all(|line| line.connection.has_no_list()) && peers.now() < deadline {
             self.sleep(peers, None, Some(deadline));
             self.drive(peers);
         }
-        for (server, connection) in
-            self.connections.iter_mut().enumerate().filter(|(_, connection)| !connection.has_no_list())
+        for Line { connection, servers } in
+            self.lines.iter_mut().filter(|line| !line.connection.has_no_list())
         {
-            connection.end(peers.explain_break(server as u16), &mut self.flight);
+            connection.end(peers.explain_break_of(servers), &mut self.flight);
         }
     }
 }

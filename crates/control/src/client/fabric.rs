@@ -24,7 +24,7 @@
 use super::attach::Attachment;
 use super::connect::{ConnectError, Connected, connect};
 use super::connection::Connection;
-use super::connections::Connections;
+use super::connections::{Connections, Line};
 use super::endpoint::ControlEndpoint;
 use super::error::JoinError;
 use super::group::{self, CopyPlan, Probe, admit, await_table, connect_copies};
@@ -168,11 +168,11 @@ impl<L: Lists> ControlFabric<L> {
         let hosts = places.all().to_vec();
         let peers = Peers::new(options.clone(), client, incarnation, cluster, copies.known)
             .of_group(copies.addresses, Group { epoch: plan.epoch, table, hosts, link });
-        let connections = (0u16..).zip(copies.connected).map(|(server, connected)| match connected {
-            Some(connected) => Connection::new(connected),
-            None => Connection::ended(FabricError::ServerLost { server }),
-        });
-        let connections = Connections::of_group(connections.collect(), inbox);
+        let lost = (0u16..peers.servers()).filter(|server| peers.is_lost(*server));
+        let ended = lost.map(|server| Line::ended(server, FabricError::ServerLost { server }));
+        let lines =
+            copies.lines.into_iter().map(|(connected, copies)| Line::new(Connection::new(connected), copies));
+        let connections = Connections::of_group(ended.chain(lines).collect(), inbox);
         Ok(Self::of(peers, copies.caps, connections))
     }
 

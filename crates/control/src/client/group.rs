@@ -19,9 +19,10 @@ use super::fabric::{check_servers, introduce, restrict};
 use super::options::{Address, JoinOptions};
 use super::peers::Known;
 use super::places::Places;
-use crate::wire::{GoodbyeCode, Role, Welcome};
+use crate::wire::{Also, GoodbyeCode, MAX_MEMORIES, Role, Welcome};
 use sherman_fabric::group::{Admission, ClusterInfo};
 use sherman_fabric::{Caps, FabricError, Refusal, Request, Response};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The first and the longest pause between two attempts to find the leader.
@@ -293,74 +294,108 @@ pub(super) fn elsewhere(error: FabricError) -> Result<String, FabricError> {
 /// The connections of a client to the copies of its table.
 #[derive(Debug)]
 pub(super) struct Copies {
+    /// A connection for each host, and the copies that share it.
+    pub(super) lines: Vec<(Connected, Vec<u16>)>,
     /// By copy; `None` for a copy that no volume names.
-    pub(super) connected: Vec<Option<Connected>>,
     pub(super) addresses: Vec<Option<Address>>,
     pub(super) known: Vec<Known>,
     pub(super) caps: Caps,
 }
 
-/// Connects to every copy that the table names.
+/// Connects to every copy that the table names, once to each host.
 pub(super) fn connect_copies(
     options: &JoinOptions,
     admission: &Admission,
     plan: &CopyPlan,
 ) -> Result<Copies, JoinError> {
     let give_up = Instant::now() + NOT_YET.min(options.connect_timeout);
-    let (mut connected, mut addresses, mut known) = (Vec::new(), Vec::new(), Vec::new());
-    let mut caps: Option<Caps> = None;
+    let mut hosts = BTreeMap::<u16, Vec<u16>>::new();
     for (copy, host) in (0u16..).zip(&plan.copies) {
-        let Some(host) = *host else {
-            connected.push(None);
-            addresses.push(None);
-            known.push(Known { lost: true, ..Known::default() });
-            continue;
-        };
+        if let Some(host) = *host {
+            hosts.entry(host).or_default().push(copy);
+        }
+    }
+    let nowhere = Known { lost: true, ..Known::default() };
+    let (mut addresses, mut known) = (vec![None; plan.copies.len()], vec![nowhere; plan.copies.len()]);
+    let (mut lines, mut caps) = (Vec::new(), None::<Caps>);
+    for (host, copies) in hosts {
         let address = admission.hosts.iter().find(|(number, _)| *number == host);
         let address = address.and_then(|(_, address)| Address::parse(address));
         let address = address.ok_or(JoinError::NoAddress { host })?;
-        let failed = |error| JoinError::Copy { copy, host, address: address.clone(), error };
-        let made = connect_copy(options, &address, copy_role(admission, copy, plan.epoch), give_up);
-        let made = made.map_err(failed)?;
-        let Welcome { client, incarnation, server, cluster, boot, memory, .. } = made.welcome;
-        if (client, incarnation) != (admission.client, admission.incarnation) {
-            return Err(failed(ConnectError::Confused { what: "it takes this client for another one" }));
+        for copies in copies.chunks(MAX_MEMORIES) {
+            let made = connect_host(options, &address, (admission, plan.epoch), copies, give_up);
+            let (connected, welcomes) = made.map_err(|(copy, error)| JoinError::Copy {
+                copy,
+                host,
+                address: address.clone(),
+                error,
+            })?;
+            for (&copy, welcome) in copies.iter().zip(&welcomes) {
+                match &mut caps {
+                    Some(caps) => restrict(caps, &welcome.caps),
+                    None => caps = Some(welcome.caps.clone()),
+                }
+                let copy = usize::from(copy);
+                known[copy] = Known { boot: welcome.boot, memory: welcome.memory, lost: false };
+                addresses[copy] = Some(address.clone());
+            }
+            lines.push((connected, copies.to_vec()));
         }
-        if (server, cluster) != (copy, admission.cluster) {
-            return Err(failed(ConnectError::Confused { what: "it has another copy or cluster" }));
-        }
-        match &mut caps {
-            Some(caps) => restrict(caps, &made.welcome.caps),
-            None => caps = Some(made.welcome.caps.clone()),
-        }
-        known.push(Known { boot, memory, lost: false });
-        connected.push(Some(made));
-        addresses.push(Some(address));
     }
-    Ok(Copies { connected, addresses, known, caps: caps.ok_or(JoinError::NoCopies)? })
+    Ok(Copies { lines, addresses, known, caps: caps.ok_or(JoinError::NoCopies)? })
 }
 
-/// How a client introduces itself to a copy.
-fn copy_role(admission: &Admission, copy: u16, epoch: u64) -> Role {
-    let Admission { client, incarnation, cluster, .. } = *admission;
-    Role::Copy { client, incarnation, cluster, copy, epoch }
-}
-
-/// Connects to a copy. Until `give_up` it waits for a host that has not carried out the table.
-fn connect_copy(
+/// Connects to copies on one host. Until `give_up` it waits for a host that has not carried out the table.
+/// Names the copy that fails.
+fn connect_host(
     options: &JoinOptions,
     address: &Address,
-    role: Role,
+    member: (&Admission, u64),
+    copies: &[u16],
     give_up: Instant,
-) -> Result<Connected, ConnectError> {
+) -> Result<(Connected, Vec<Welcome>), (u16, ConnectError)> {
     loop {
-        let deadline = Instant::now() + options.connect_timeout;
-        let outcome = connect(address, options.secret.as_ref(), role.clone(), deadline);
-        let not_yet =
-            matches!(&outcome, Err(ConnectError::Goodbye(said)) if said.code == GoodbyeCode::NotYet);
+        let outcome = connect_once(options, address, member, copies);
+        let not_yet = matches!(
+            &outcome,
+            Err((_, ConnectError::Goodbye(said))) if said.code == GoodbyeCode::NotYet
+        );
         if !not_yet || Instant::now() >= give_up {
             return outcome;
         }
         std::thread::sleep(NOT_YET_PAUSE);
     }
+}
+
+/// Makes one attempt to connect to copies on one host.
+fn connect_once(
+    options: &JoinOptions,
+    address: &Address,
+    (admission, epoch): (&Admission, u64),
+    copies: &[u16],
+) -> Result<(Connected, Vec<Welcome>), (u16, ConnectError)> {
+    let deadline = Instant::now() + options.connect_timeout;
+    let Admission { client, incarnation, cluster, .. } = *admission;
+    let check = |copy, welcome: Welcome| {
+        let confused = |what| Err((copy, ConnectError::Confused { what }));
+        if (welcome.client, welcome.incarnation) != (client, incarnation) {
+            return confused("it takes this client for another one");
+        }
+        if (welcome.server, welcome.cluster) != (copy, cluster) {
+            return confused("it has another copy or cluster");
+        }
+        Ok(welcome)
+    };
+    let Some((&first, others)) = copies.split_first() else {
+        return Err((0, ConnectError::Confused { what: "a connection to no copy" }));
+    };
+    let role = Role::Copy { client, incarnation, cluster, copy: first, epoch };
+    let connected = connect(address, options.secret.as_ref(), role, deadline);
+    let connected = connected.map_err(|error| (first, error))?;
+    let mut welcomes = vec![check(first, connected.welcome.clone())?];
+    for &copy in others {
+        let welcome = connected.also(Also { copy, epoch }, deadline).map_err(|error| (copy, error))?;
+        welcomes.push(check(copy, welcome)?);
+    }
+    Ok((connected, welcomes))
 }

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_buffer_grows_by_no_more_than_a_frame() {
-        let header = FrameHeader { len: MAX_FRAME, kind: FrameKind::ListDone, count: 0, tag: 0 };
+        let header = FrameHeader { len: MAX_FRAME, kind: FrameKind::ListDone, memory: 0, count: 0, tag: 0 };
         let mut input = Input::default();
         input.room()[..HEADER_BYTES].copy_from_slice(&header.encode());
         input.received(HEADER_BYTES);

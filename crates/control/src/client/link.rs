@@ -327,7 +327,7 @@ impl Driver {
             if ticket == NO_ROOM {
                 break;
             }
-            if wire.connection.call(ticket, &pending.request, process_time).is_err() {
+            if wire.connection.call(ticket, 0, &pending.request, process_time).is_err() {
                 wire.flight.end_call(ticket, Err(FabricError::Unsupported { what: "encode this request" }));
             }
             (pending.ticket, pending.sent) = (Some(ticket), pending.sent + 1);

@@ -18,8 +18,8 @@ pub trait Lists: fmt::Debug + Default + Send + 'static {
     /// Whether no list is in flight.
     fn is_empty(&self) -> bool;
 
-    /// Queues a list that is posted.
-    fn push(&mut self, ticket: Ticket);
+    /// Queues a list that is posted to a memory of the connection.
+    fn push(&mut self, ticket: Ticket, memory: u8);
 
     /// Whether so many lists are unsent that they are sent now.
     fn is_batch(&self) -> bool;
@@ -52,8 +52,16 @@ pub trait Lists: fmt::Debug + Default + Send + 'static {
         flight: &mut Flight,
     ) -> Result<(), End>;
 
-    /// Ends every list in flight with `error`.
+    /// Ends every list in flight with `error`, [as its server has it](error_at).
     fn end(&mut self, error: &FabricError, flight: &mut Flight);
+}
+
+/// The error of a list posted to `server`, after `error` has ended a connection that several servers share.
+pub fn error_at(error: &FabricError, server: u16) -> FabricError {
+    match error {
+        FabricError::Disconnected { .. } => FabricError::Disconnected { server },
+        error => error.clone(),
+    }
 }
 
 /// No lists: the backend posts them on a data path of its own.
@@ -69,7 +77,7 @@ impl Lists for NoLists {
         true
     }
 
-    fn push(&mut self, _: Ticket) {}
+    fn push(&mut self, _: Ticket, _: u8) {}
 
     fn is_batch(&self) -> bool {
         false

@@ -16,8 +16,9 @@
 use super::connect::{ConnectError, Connected, connect};
 use super::link::ControlLink;
 use super::options::{Address, JoinOptions};
-use crate::wire::Role;
+use crate::wire::{Also, MAX_MEMORIES, Role, Welcome};
 use sherman_fabric::{ComputeId, FabricError};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -156,7 +157,47 @@ impl Peers {
             return Err(ConnectError::Confused { what: "the list of servers has no such number" });
         };
         let connected = connect(address, self.options.secret.as_ref(), self.role(server), deadline)?;
-        let welcome = &connected.welcome;
+        self.check(server, known, &connected.welcome)?;
+        Ok(connected)
+    }
+
+    /// Makes a new connection that these servers share, which are copies on one host. Names the one that
+    /// fails.
+    pub(crate) fn connect_line(
+        &self,
+        servers: &[u16],
+        deadline: Instant,
+    ) -> Result<Connected, (u16, ConnectError)> {
+        let Some((&first, others)) = servers.split_first() else {
+            return Err((0, ConnectError::Confused { what: "a connection to no server" }));
+        };
+        let connected = self.connect(first, deadline).map_err(|error| (first, error))?;
+        for &copy in others {
+            let at = |error| (copy, error);
+            let (Some(group), Some(known)) = (&self.group, self.known.get(usize::from(copy))) else {
+                return Err(at(ConnectError::Confused { what: "several servers on one connection" }));
+            };
+            let welcome = connected.also(Also { copy, epoch: group.epoch }, deadline).map_err(at)?;
+            self.check(copy, known, &welcome).map_err(at)?;
+        }
+        Ok(connected)
+    }
+
+    /// Which servers share a connection: the copies on one host. Without those that are lost.
+    pub(crate) fn lines(&self) -> Vec<Vec<u16>> {
+        let present = (0..self.servers()).filter(|server| !self.is_lost(*server));
+        if self.group.is_none() {
+            return present.map(|server| vec![server]).collect();
+        }
+        let mut hosts = BTreeMap::<_, Vec<u16>>::new();
+        for server in present {
+            hosts.entry(self.addresses.get(usize::from(server))).or_default().push(server);
+        }
+        hosts.values().flat_map(|servers| servers.chunks(MAX_MEMORIES).map(<[u16]>::to_vec)).collect()
+    }
+
+    /// Checks that a welcome comes from the same server, memory and boot as before.
+    fn check(&self, server: u16, known: &Known, welcome: &Welcome) -> Result<(), ConnectError> {
         if (welcome.client, welcome.incarnation) != (self.client, self.incarnation) {
             return Err(ConnectError::Confused { what: "it takes this client for another one" });
         }
@@ -166,7 +207,7 @@ impl Peers {
         if welcome.boot != known.boot {
             return Err(ConnectError::Restarted);
         }
-        Ok(connected)
+        Ok(())
     }
 
     /// Explains why `server` cannot be connected to: it has fenced this client, it has no room for one more
@@ -195,6 +236,16 @@ impl Peers {
             return self.fenced();
         }
         self.break_off(server)
+    }
+
+    /// Explains why a connection broke that these servers share, as [`explain_break`](Self::explain_break).
+    pub(crate) fn explain_break_of(&self, servers: &[u16]) -> FabricError {
+        let Some((&first, others)) = servers.split_first() else { return self.fenced() };
+        let error = self.explain_break(first);
+        if matches!(error, FabricError::Disconnected { .. }) {
+            others.iter().for_each(|server| _ = self.break_off(*server));
+        }
+        error
     }
 
     /// Notes that the cluster has a newer table without this copy.

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!  0        4      5       6       8                16
-//!  | len    | kind | flags | count | tag            |  body: len bytes
+//!  | len    | kind | memory | count | tag           |  body: len bytes
 //! ```
-//! `flags` is 0. `count` is the number of verbs of a `List`, else 0. The client chooses the `tag` of a
-//! `List`, `Call`, `Attach` or `Fill`, and the answer repeats it; else it is 0.
+//! `memory` says which of the connection's memories a `List` or `Call` is for, else 0: 0 for the memory of the
+//! `Introduce`, 1 for that of the first `Also`, and so on. `count` is the number of verbs of a `List`, else 0.
+//! The client chooses the `tag` of a `List`, `Call`, `Attach` or `Fill`, and the answer repeats it; else it is 0.
 
 use super::bytes::WireError;
 use super::group::FILL_HEAD;
 use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks. It speaks no other.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 16;
 
@@ -31,6 +32,8 @@ pub const MAX_CALL: u32 = SHORT + 9 * MOST_FREED as u32;
 pub const MAX_FILL: u32 = 1 << 20;
 /// The most bytes of the body of any frame that has no limit of its own.
 const SHORT: u32 = 4 << 10;
+/// The most memories of one connection.
+pub const MAX_MEMORIES: usize = 256;
 /// The most memory servers of a cluster that speaks this protocol. A client that joins reports its findings
 /// at each of them.
 pub const MAX_SERVERS: usize = 1024;
@@ -53,6 +56,8 @@ pub enum FrameKind {
     Group = 5,
     /// The host of a primary: bytes for a copy that is being made. It is answered like a call.
     Fill = 6,
+    /// Client: a further memory for this connection.
+    Also = 7,
     /// Server: the results of a list.
     ListDone = 0x81,
     /// Server: why a list failed.
@@ -63,7 +68,7 @@ pub enum FrameKind {
     Refused = 0x84,
     /// Server: the first frame of a connection.
     Hello = 0x85,
-    /// Server: accepts the client.
+    /// Server: accepts the client, or a further memory.
     Welcome = 0x86,
     /// Server: the last frame of a connection, and why.
     Goodbye = 0x87,
@@ -73,13 +78,14 @@ pub enum FrameKind {
 
 impl FrameKind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::List,
         Self::Call,
         Self::Introduce,
         Self::Attach,
         Self::Group,
         Self::Fill,
+        Self::Also,
         Self::ListDone,
         Self::ListFailed,
         Self::Answer,
@@ -100,6 +106,7 @@ impl FrameKind {
             4 => Self::Attach,
             5 => Self::Group,
             6 => Self::Fill,
+            7 => Self::Also,
             0x81 => Self::ListDone,
             0x82 => Self::ListFailed,
             0x83 => Self::Answer,
@@ -133,6 +140,8 @@ pub struct FrameHeader {
     pub len: u32,
     /// The kind of the frame.
     pub kind: FrameKind,
+    /// Which of the connection's memories a `List` or `Call` is for, else 0.
+    pub memory: u8,
     /// Verbs of a `List`, else 0.
     pub count: u16,
     /// Identifies the list or call; chosen by the client.
@@ -146,6 +155,7 @@ impl FrameHeader {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&self.len.to_le_bytes());
         bytes[4] = self.kind as u8;
+        bytes[5] = self.memory;
         bytes[6..8].copy_from_slice(&self.count.to_le_bytes());
         bytes[8..].copy_from_slice(&self.tag.to_le_bytes());
         bytes
@@ -160,12 +170,10 @@ impl FrameHeader {
         let kind = head[4];
         let kind = FrameKind::from_number(kind)
             .ok_or(WireError::Unknown { what: "kind of frame", found: kind.into() })?;
-        if head[5] != 0 {
-            return Err(WireError::Unknown { what: "flag of a frame", found: head[5].into() });
-        }
         let header = Self {
             len: number(0),
             kind,
+            memory: head[5],
             count: u16::from_le_bytes([head[6], head[7]]),
             tag: u64::from(number(8)) | u64::from(number(12)) << 32,
         };
@@ -181,6 +189,9 @@ impl FrameHeader {
                 asked: self.len.into(),
                 limit: limit.into(),
             });
+        }
+        if self.memory != 0 && !matches!(self.kind, FrameKind::List | FrameKind::Call) {
+            return Err(WireError::Unknown { what: "memory of a frame", found: self.memory.into() });
         }
         match self.kind {
             FrameKind::List if u32::from(self.count) > MAX_VERBS => {
@@ -215,9 +226,16 @@ pub fn put_frame(
         out.truncate(start);
         return Err(WireError::TooLarge { what: "bytes of a frame", asked, limit: limit.into() });
     }
-    let header = FrameHeader { len: asked as u32, kind, count: 0, tag };
+    let header = FrameHeader { len: asked as u32, kind, memory: 0, count: 0, tag };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
     Ok(())
+}
+
+/// Addresses the frame at the beginning of `frame`, a `List` or `Call`, to a memory of the connection.
+pub fn set_memory(frame: &mut [u8], memory: u8) {
+    if let Some(at) = frame.get_mut(5) {
+        *at = memory;
+    }
 }
 
 #[cfg(test)]
@@ -228,7 +246,8 @@ mod tests {
     fn a_header_is_decoded_to_what_was_encoded() {
         for kind in FrameKind::ALL {
             let count = if kind == FrameKind::List { 64 } else { 0 };
-            let header = FrameHeader { len: kind.max_len(), kind, count, tag: 0x0102_0304_0506_0708 };
+            let memory = if matches!(kind, FrameKind::List | FrameKind::Call) { 255 } else { 0 };
+            let header = FrameHeader { len: kind.max_len(), kind, memory, count, tag: 0x0102_0304_0506_0708 };
             let bytes = header.encode();
             assert_eq!(FrameHeader::decode(&bytes), Ok(Some(header)));
             assert_eq!(FrameKind::from_number(kind as u8), Some(kind));
@@ -242,13 +261,13 @@ mod tests {
 
     #[test]
     fn the_header_s_bytes_are_as_the_protocol_says() {
-        let header = FrameHeader { len: 0x0102, kind: FrameKind::List, count: 3, tag: 0x0405 };
-        assert_eq!(header.encode(), [2, 1, 0, 0, 1, 0, 3, 0, 5, 4, 0, 0, 0, 0, 0, 0]);
+        let header = FrameHeader { len: 0x0102, kind: FrameKind::List, memory: 6, count: 3, tag: 0x0405 };
+        assert_eq!(header.encode(), [2, 1, 0, 0, 1, 6, 3, 0, 5, 4, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
     fn a_header_beyond_its_limits_is_refused() {
-        let good = FrameHeader { len: 8, kind: FrameKind::List, count: 1, tag: 7 };
+        let good = FrameHeader { len: 8, kind: FrameKind::List, memory: 0, count: 1, tag: 7 };
         let bad = [
             FrameHeader { len: MAX_FRAME + 1, ..good },
             FrameHeader { len: u32::MAX, ..good },
@@ -256,11 +275,13 @@ mod tests {
             FrameHeader { kind: FrameKind::Call, count: 1, ..good },
             FrameHeader { kind: FrameKind::Call, count: 0, len: MAX_CALL + 1, ..good },
             FrameHeader { kind: FrameKind::Introduce, count: 0, len: MAX_HANDSHAKE + 1, ..good },
+            FrameHeader { kind: FrameKind::Also, count: 0, memory: 1, ..good },
+            FrameHeader { kind: FrameKind::ListDone, count: 0, memory: 1, ..good },
         ];
         for header in bad {
             assert!(FrameHeader::decode(&header.encode()).is_err(), "{header:?}");
         }
-        for (at, byte) in [(4, 0), (4, 7), (4, 0xff), (5, 1), (5, 0x80)] {
+        for (at, byte) in [(4, 0), (4, 8), (4, 0xff)] {
             let mut bytes = good.encode();
             bytes[at] = byte;
             assert!(matches!(FrameHeader::decode(&bytes), Err(WireError::Unknown { .. })));
@@ -275,7 +296,9 @@ mod tests {
         assert!(matches!(long, Err(WireError::TooLarge { .. })));
         assert_eq!(out, [9]);
         put_frame(&mut out, FrameKind::Call, 1, |out| out.push(5)).unwrap();
-        assert_eq!(FrameHeader::decode(&out[1..]).unwrap().unwrap().len, 1);
+        set_memory(&mut out[1..], 3);
+        let header = FrameHeader::decode(&out[1..]).unwrap().unwrap();
+        assert_eq!((header.len, header.memory), (1, 3));
         assert_eq!(out.len(), 1 + HEADER_BYTES + 1);
     }
 }

@@ -5,6 +5,8 @@
 //! client → Introduce  version, client_nonce, role, mac
 //! server → Welcome    version, boot, server, servers, memory, cluster, lost, client, incarnation, sizes,
 //!                     caps, limits, lease, mac
+//! client → Also       copy, epoch        a further copy of the same host, as often as wanted
+//! server → Welcome    as above, mac zero
 //! server → Goodbye    code, error        instead of Welcome, or at any time later
 //! ```
 //! Each `mac` covers everything before it in its body and the nonces of both sides ([`auth`](crate::auth)).
@@ -138,6 +140,32 @@ pub enum Role {
     Admin,
     /// A client that is about to join, and asks which memory is there.
     Newcomer,
+}
+
+/// A member at a copy of a volume asks for a further copy of the same host, on the same connection. The host
+/// refuses it as it refuses a [`Role::Copy`], with a [`Goodbye`] that ends the whole connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Also {
+    /// The copy's number in the table.
+    pub copy: u16,
+    /// The table's epoch.
+    pub epoch: u64,
+}
+
+impl Also {
+    /// Appends its body.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.copy);
+        out.put_u64(self.epoch);
+    }
+
+    /// Decodes the request that is all of `body`.
+    pub fn take(body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let also = Self { copy: reader.u16()?, epoch: reader.u64()? };
+        reader.finish()?;
+        Ok(also)
+    }
 }
 
 /// A received message that ends with a mac.
@@ -634,6 +662,13 @@ mod tests {
         said.sort_unstable();
         said.dedup();
         assert_eq!(said.len(), GoodbyeCode::ALL.len());
+    }
+
+    #[test]
+    fn a_request_for_a_further_copy_is_decoded_to_what_was_encoded() {
+        let all = [Also { copy: 0, epoch: u64::MAX }, Also { copy: u16::MAX, epoch: 7 }];
+        samples::round_trips(&all, |out, each| each.put(out), Also::take);
+        samples::garbage(&all, |out, each| each.put(out), Also::take);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod samples;
 
 pub use bytes::WireError;
 pub use frame::{
-    FrameHeader, FrameKind, HEADER_BYTES, MAX_FRAME, MAX_REPLY, MAX_SERVERS, MAX_TRANSFER, MAX_VERBS, VERSION,
+    FrameHeader, FrameKind, HEADER_BYTES, MAX_FRAME, MAX_MEMORIES, MAX_REPLY, MAX_SERVERS, MAX_TRANSFER,
+    MAX_VERBS, VERSION,
 };
-pub use handshake::{Goodbye, GoodbyeCode, Hello, Introduce, Role, Welcome};
+pub use handshake::{Also, Goodbye, GoodbyeCode, Hello, Introduce, Role, Welcome};

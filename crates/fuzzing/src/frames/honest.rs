@@ -5,7 +5,8 @@ use crate::source::Source;
 use sherman_control::wire::frame::put_frame;
 use sherman_control::wire::group::Fill;
 use sherman_control::wire::{
-    FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, Role, VERSION, Welcome, errors, requests, responses,
+    Also, FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, Role, VERSION, Welcome, errors, requests,
+    responses,
 };
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, Span, Standing, TreeInfo, TreeSpec, Usage,
@@ -26,7 +27,7 @@ const AREA_BYTES: u64 = 1 << 20;
 pub(super) fn message(source: &mut Source<'_>, side: Side) -> Vec<u8> {
     let tag = u64::from(source.byte());
     let kind = match (side, source.below(10)) {
-        (_, 0) => source.pick(&[FrameKind::Introduce, FrameKind::Introduce, FrameKind::Attach]),
+        (_, 0) => source.pick(&[FrameKind::Introduce, FrameKind::Also, FrameKind::Attach]),
         (Side::Client, _) | (_, 1..=3) => FrameKind::Call,
         (_, 4 | 5) => FrameKind::Answer,
         (_, 6) => source.pick(&[FrameKind::Refused, FrameKind::ListFailed]),
@@ -55,6 +56,7 @@ fn body(source: &mut Source<'_>, kind: FrameKind, out: &mut Vec<u8>) {
             let error = (source.byte() & 1 == 0).then(|| error(source));
             Goodbye { code: source.pick(&GoodbyeCode::ALL), error }.put(out);
         }
+        FrameKind::Also => Also { copy: source.u16(), epoch: source.u64() }.put(out),
         FrameKind::Fill => {
             let bytes = source.bytes(64);
             Fill { copy: source.u16(), epoch: source.u64(), offset: source.u64(), bytes: &bytes }.put(out);

@@ -3,10 +3,10 @@
 //! The server answers lists in the order in which they were posted. An answer out of order matches no list,
 //! and the client gives the connection up.
 
-use crate::verbs::{list_size, put_list, take_results};
+use crate::verbs::{list_size, put_list_to, take_results};
 use sherman_control::client::connection::End;
 use sherman_control::client::flight::Flight;
-use sherman_control::client::lists::Lists;
+use sherman_control::client::lists::{Lists, error_at};
 use sherman_control::wire::FrameKind;
 use sherman_control::wire::errors::take_error;
 use sherman_fabric::{FabricError, Ticket, WorkList};
@@ -26,8 +26,8 @@ const NOT_IN_FLIGHT: FabricError = FabricError::Unsupported { what: "encode a li
 /// The lists in flight on one connection.
 #[derive(Debug, Default)]
 pub struct SocketLists {
-    /// In the order of posting.
-    lists: VecDeque<Ticket>,
+    /// In the order of posting, each with the connection's memory that it is for.
+    lists: VecDeque<(Ticket, u8)>,
     /// How many of them, from the front, are encoded.
     encoded: usize,
     /// Whether the unencoded lists have already waited for others.
@@ -38,7 +38,7 @@ impl SocketLists {
     /// Removes the oldest list, which is answered now and must be `ticket`.
     #[inline]
     fn answered(&mut self, ticket: Ticket) -> Result<(), End> {
-        if self.encoded == 0 || self.lists.front() != Some(&ticket) {
+        if self.encoded == 0 || self.lists.front().is_none_or(|(front, _)| *front != ticket) {
             return Err(End::Broken);
         }
         self.lists.pop_front();
@@ -59,8 +59,8 @@ impl Lists for SocketLists {
     }
 
     #[inline]
-    fn push(&mut self, ticket: Ticket) {
-        self.lists.push_back(ticket);
+    fn push(&mut self, ticket: Ticket, memory: u8) {
+        self.lists.push_back((ticket, memory));
     }
 
     #[inline]
@@ -86,10 +86,10 @@ impl Lists for SocketLists {
 
     #[inline]
     fn encode(&mut self, out: &mut Vec<u8>, flight: &mut Flight) -> Result<(), FabricError> {
-        let Some(&ticket) = self.lists.get(self.encoded) else { return Ok(()) };
+        let Some(&(ticket, memory)) = self.lists.get(self.encoded) else { return Ok(()) };
         self.encoded += 1;
         let list = flight.list_mut(ticket).ok_or(NOT_IN_FLIGHT)?;
-        put_list(out, ticket.0, list).map(drop)
+        put_list_to(out, memory, ticket.0, list).map(drop)
     }
 
     #[inline]
@@ -112,8 +112,9 @@ impl Lists for SocketLists {
     }
 
     fn end(&mut self, error: &FabricError, flight: &mut Flight) {
-        for ticket in std::mem::take(self).lists {
-            let Ok(()) = flight.end_list(ticket, |_| Ok::<_, Infallible>(Err(error.clone())));
+        for (ticket, _) in std::mem::take(self).lists {
+            let outcome = |list: &mut WorkList| Ok::<_, Infallible>(Err(error_at(error, list.server())));
+            let Ok(()) = flight.end_list(ticket, outcome);
         }
     }
 }

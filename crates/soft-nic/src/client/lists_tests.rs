@@ -42,7 +42,7 @@ fn a_server_that_takes_nothing_costs_no_copies_of_lists() {
     let each = 100_000;
     let tickets: Vec<Ticket> = (0..100).map(|_| flight.begin_list(write_list(each))).collect();
     for ticket in &tickets {
-        connection.post(*ticket, &mut flight, || 0);
+        connection.post(*ticket, 0, &mut flight, || 0);
         connection.pump(&mut flight);
         let unsent = connection.unsent();
         assert!(unsent <= 2 * HIGH_WATER + each + 100, "{unsent} bytes wait to be sent");
@@ -75,7 +75,7 @@ fn the_first_list_is_sent_at_once_and_the_others_when_they_are_many() {
     server.set_nonblocking(true).unwrap();
     let mut post = |connection: &mut Connection| {
         let ticket = flight.begin_list(write_list(8));
-        connection.post(ticket, &mut flight, || 0);
+        connection.post(ticket, 0, &mut flight, || 0);
     };
     post(&mut connection);
     assert_eq!(server.read(&mut [0; 2 * FRAME]).unwrap(), FRAME);
@@ -93,7 +93,7 @@ fn a_few_lists_wait_once_for_others_and_many_do_not() {
     let post = |connection: &mut Connection, flight: &mut Flight, lists: usize| {
         for _ in 0..lists {
             let ticket = flight.begin_list(write_list(8));
-            connection.post(ticket, flight, || 0);
+            connection.post(ticket, 0, flight, || 0);
         }
     };
     assert!(!connection.waits(), "for what?");
@@ -115,16 +115,17 @@ fn an_answer_out_of_order_ends_the_connection() {
     let (mut connection, mut server) = connection();
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
-    connection.post(first, &mut flight, || 0);
-    connection.post(second, &mut flight, || 0);
+    connection.post(first, 0, &mut flight, || 0);
+    connection.post(second, 0, &mut flight, || 0);
     connection.pump(&mut flight);
     done(&mut server, second);
     assert_eq!(connection.receive(&mut flight, || 0), Err(End::Broken));
     connection.end(FabricError::Disconnected { server: 3 }, &mut flight);
+    // Each list names its own server.
     for ticket in [first, second] {
         assert!(matches!(
             outcome(&mut flight, ticket),
-            Poll::Ready(Err(FabricError::Disconnected { server: 3 }))
+            Poll::Ready(Err(FabricError::Disconnected { server: 0 }))
         ));
     }
 }
@@ -134,9 +135,9 @@ fn a_list_that_was_not_even_sent_cannot_be_answered() {
     let (mut connection, mut server) = connection();
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
-    connection.post(first, &mut flight, || 0);
+    connection.post(first, 0, &mut flight, || 0);
     connection.pump(&mut flight);
-    connection.post(second, &mut flight, || 0);
+    connection.post(second, 0, &mut flight, || 0);
     done(&mut server, first);
     done(&mut server, second);
     assert_eq!(connection.receive(&mut flight, || 0), Err(End::Broken));
@@ -150,7 +151,7 @@ fn results_that_do_not_fit_their_list_end_the_connection() {
     let mut list = WorkList::new(0);
     list.read(Space::Host, 0, 8);
     let ticket = flight.begin_list(list);
-    connection.post(ticket, &mut flight, || 0);
+    connection.post(ticket, 0, &mut flight, || 0);
     connection.pump(&mut flight);
     done(&mut server, ticket);
     assert_eq!(connection.receive(&mut flight, || 0), Err(End::Broken));
@@ -163,10 +164,10 @@ fn what_was_answered_before_the_end_is_delivered() {
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
     let call = flight.begin_call();
-    connection.post(first, &mut flight, || 0);
-    connection.post(second, &mut flight, || 0);
+    connection.post(first, 0, &mut flight, || 0);
+    connection.post(second, 0, &mut flight, || 0);
     connection.pump(&mut flight);
-    connection.call(call, &Request::Usage, || 0).unwrap();
+    connection.call(call, 0, &Request::Usage, || 0).unwrap();
     let mut out = Vec::new();
     put_frame(&mut out, FrameKind::Answer, call.0, |out| {
         sherman_control::wire::responses::put_response(out, &Response::Done).unwrap();
@@ -189,8 +190,8 @@ fn a_fenced_client_s_later_lists_did_not_execute_either() {
     let (mut connection, mut server) = connection();
     let mut flight = Flight::default();
     let [first, second] = [(); 2].map(|()| flight.begin_list(write_list(8)));
-    connection.post(first, &mut flight, || 0);
-    connection.post(second, &mut flight, || 0);
+    connection.post(first, 0, &mut flight, || 0);
+    connection.post(second, 0, &mut flight, || 0);
     connection.pump(&mut flight);
     let mut out = Vec::new();
     let fenced = FabricError::Fenced { client: sherman_fabric::ComputeId(4) };

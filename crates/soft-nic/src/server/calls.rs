@@ -82,7 +82,7 @@ pub(super) fn begin<'s>(shared: &'s Shared, who: Who, peer: &Peer, request: Requ
         (Peer::Member(_) | Peer::Admin, _) if request == Request::Stats => {
             Begun::Here(Call::Answered(Ok(Response::Stats(Box::new(shared.stats())))))
         }
-        (Peer::Member(member), _) => Begun::Here(of_member(shared, who, member, request)),
+        (Peer::Member(members), _) => Begun::Here(of_member(shared, who, members.current(), request)),
         (Peer::Host { connection, .. }, Serves::Copies(copies)) => {
             let answer = match request {
                 Request::Digest { copy, offset, len } => {

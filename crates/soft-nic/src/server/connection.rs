@@ -121,15 +121,15 @@ impl Connection {
         let who = self.who();
         // Before the session: the path's remaining links decide whether the session ends.
         self.link = None;
-        if let Phase::Open(Peer::Member(member)) = std::mem::replace(&mut self.phase, Phase::Closing) {
-            shared.disconnected(member, who);
+        if let Phase::Open(Peer::Member(members)) = std::mem::replace(&mut self.phase, Phase::Closing) {
+            members.into_all().into_iter().for_each(|member| shared.disconnected(member, who));
         }
     }
 
     /// The peer at the other end, as far as it is known.
     pub(super) fn who(&self) -> Who {
         let client = match &self.phase {
-            Phase::Open(Peer::Member(member)) => Some(member.gate.session().client()),
+            Phase::Open(Peer::Member(members)) => Some(members.current().gate.session().client()),
             Phase::Open(Peer::Control { client, .. }) => Some(*client),
             _ => None,
         };
@@ -142,8 +142,9 @@ impl Connection {
         loop {
             let rest = &input[used..];
             let (more, stop) = match &mut self.phase {
-                Phase::Open(Peer::Member(Member { served, gate })) if served.takes_frames() => {
-                    execute::lists(work, &served.host, gate, &mut self.list, rest, out)
+                Phase::Open(Peer::Member(members)) if members.current().served.takes_frames() => {
+                    let (Member { served, gate }, memory) = members.current_mut();
+                    execute::lists(work, &served.host, gate, memory, &mut self.list, rest, out)
                 }
                 phase @ (Phase::Open(_) | Phase::Greeting(_)) => match FrameHeader::decode(rest) {
                     // A client that has not introduced itself may not send longer frames.
@@ -163,6 +164,13 @@ impl Connection {
             let header = match stop {
                 Stop::Need(needed) => return (used, Further::Need(needed)),
                 Stop::Full => return (used, Further::Send),
+                Stop::Other(header) if header.kind == FrameKind::List => {
+                    if let Err(goodbye) = self.choose(&header) {
+                        self.say_goodbye(work.shared, &goodbye, out);
+                        return (input.len(), Further::Closing);
+                    }
+                    continue;
+                }
                 Stop::Fenced => {
                     self.say_goodbye(work.shared, &goodbye(GoodbyeCode::Fenced), out);
                     return (input.len(), Further::Closing);
@@ -198,7 +206,9 @@ impl Connection {
         if !matches!(self.phase, Phase::Open(Peer::Member(_))) {
             self.heard = Instant::now();
         }
-        match (&self.phase, header.kind) {
+        self.choose(header)?;
+        let who = self.who();
+        match (&mut self.phase, header.kind) {
             (Phase::Greeting(nonce), FrameKind::Introduce) => {
                 let mut frame = Vec::new();
                 // Reserves the place first: a client must not join and then find no place.
@@ -224,10 +234,16 @@ impl Connection {
                 out.put(&calls::frame(header.tag, &calls::fill(work.shared, *connection, &fill)));
                 Ok(())
             }
+            (Phase::Open(Peer::Member(members)), FrameKind::Also) => {
+                let mut frame = Vec::new();
+                greet::also(work.shared, self.remote, body, members, &mut frame)?;
+                out.put(&frame);
+                Ok(())
+            }
             (Phase::Open(peer), FrameKind::Call) => {
                 let request = requests::take_request(body).map_err(malformed)?;
                 let fence = matches!(request, sherman_fabric::Request::Fence { .. });
-                let begun = calls::begin(work.shared, self.who(), peer, request);
+                let begun = calls::begin(work.shared, who, peer, request);
                 work.tally.calls += 1;
                 work.tally.fences += u64::from(fence);
                 match begun {
@@ -239,9 +255,8 @@ impl Connection {
                 }
                 Ok(())
             }
-            (Phase::Open(Peer::Member(Member { served, gate })), FrameKind::Attach)
-                if self.link.is_none() =>
-            {
+            (Phase::Open(Peer::Member(members)), FrameKind::Attach) if self.link.is_none() => {
+                let Member { served, gate } = members.current();
                 let none = FabricError::Unsupported { what: NO_PATH };
                 let asking = Attaching { session: gate.session(), body, socket: self.socket.as_fd() };
                 match served.path().ok_or(none).and_then(|path| path.attach(&asking)) {
@@ -309,14 +324,28 @@ impl Connection {
     /// The session of a member's connection.
     fn session(&self) -> Option<&Session> {
         match &self.phase {
-            Phase::Open(Peer::Member(member)) => Some(member.gate.session()),
+            Phase::Open(Peer::Member(members)) => Some(members.current().gate.session()),
             _ => None,
         }
     }
 
-    /// Whether its session was fenced.
+    /// The following lists or calls are for the memory that `header` names.
+    fn choose(&mut self, header: &FrameHeader) -> Result<(), Goodbye> {
+        let there = match &mut self.phase {
+            Phase::Open(Peer::Member(members)) => members.choose(header.memory),
+            _ => header.memory == 0,
+        };
+        if there { Ok(()) } else { Err(goodbye(GoodbyeCode::Malformed)) }
+    }
+
+    /// Whether one of its sessions was fenced.
     pub(super) fn is_fenced(&self) -> bool {
-        self.session().is_some_and(Session::is_fenced)
+        match &self.phase {
+            Phase::Open(Peer::Member(members)) => {
+                members.all().iter().any(|member| member.gate.session().is_fenced())
+            }
+            _ => false,
+        }
     }
 
     /// Whether a call waits that the shard must check again.

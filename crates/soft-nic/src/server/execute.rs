@@ -51,7 +51,7 @@ pub(super) enum Stop {
     Need(usize),
     /// Enough bytes are ready to send.
     Full,
-    /// The next frame is not a list.
+    /// The next frame is not a list, or for another memory.
     Other(FrameHeader),
     /// The session is over, and the reply says so.
     Fenced,
@@ -59,8 +59,8 @@ pub(super) enum Stop {
     Bye(Goodbye),
 }
 
-/// Executes the lists at the beginning of `input` on the memory of `host`. Returns how many bytes of `input`
-/// were used.
+/// Executes the lists at the beginning of `input` on the memory of `host`, which is this `memory` of the
+/// connection, up to the first list for another one. Returns how many bytes of `input` were used.
 ///
 /// Prefetching the lines of the following READs, as the embedded backend does within a list, was tried here.
 /// It gained nothing on cold memory (`examples/raw_reads`, 64 in flight: 515 against 501 ns of CPU for a READ
@@ -69,6 +69,7 @@ pub(super) fn lists(
     work: &mut Work<'_>,
     host: &Host,
     gate: &mut Gate,
+    memory: u8,
     list: &mut Option<List>,
     input: &[u8],
     out: &mut Out,
@@ -82,7 +83,7 @@ pub(super) fn lists(
         let current = match list {
             Some(list) => list,
             None => match FrameHeader::decode(rest) {
-                Ok(Some(header)) if header.kind == FrameKind::List => {
+                Ok(Some(header)) if header.kind == FrameKind::List && header.memory == memory => {
                     used += HEADER_BYTES;
                     out.open_frame();
                     list.insert(List { tag: header.tag, decoder: ListDecoder::new(&header), failed: false })

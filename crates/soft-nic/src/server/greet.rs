@@ -18,10 +18,10 @@ use super::shared::Shared;
 use sherman_control::auth;
 use sherman_control::plane::ControlPlane;
 use sherman_control::wire::frame::put_frame;
-use sherman_control::wire::handshake::Nonce;
+use sherman_control::wire::handshake::{Mac, Nonce};
 use sherman_control::wire::{
-    FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, MAX_FRAME, MAX_REPLY, Role, VERSION, Welcome,
-    WireError,
+    Also, FrameKind, Goodbye, GoodbyeCode, Hello, Introduce, MAX_FRAME, MAX_MEMORIES, MAX_REPLY, Role,
+    VERSION, Welcome, WireError,
 };
 use sherman_embedded::host::{Gate, Session};
 use sherman_fabric::{ComputeId, FabricError, Memory, Refusal, Seen, Space};
@@ -29,18 +29,76 @@ use sherman_layout::MemberState;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A connection of a member to one memory.
+/// The mac of a message on a connection whose handshake is done.
+const NO_MAC: Mac = [0; 32];
+
+/// A member, at one memory.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) served: Arc<Served>,
     pub(super) gate: Gate,
 }
 
+/// A connection of a member to memories: one, or several copies of volumes on a host.
+#[derive(Debug)]
+pub(super) struct Members {
+    all: Vec<Member>,
+    /// The one that the next frames are for.
+    at: usize,
+}
+
+impl Members {
+    /// At one memory.
+    fn one(member: Member) -> Self {
+        Self { all: vec![member], at: 0 }
+    }
+
+    /// Adds a memory. Returns whether there was room.
+    fn add(&mut self, member: Member) -> bool {
+        let room = self.all.len() < MAX_MEMORIES;
+        if room {
+            self.all.push(member);
+        }
+        room
+    }
+
+    /// The following frames are for `memory`. Returns whether there is such a memory.
+    #[inline]
+    pub(super) fn choose(&mut self, memory: u8) -> bool {
+        let there = usize::from(memory) < self.all.len();
+        if there {
+            self.at = usize::from(memory);
+        }
+        there
+    }
+
+    /// The memory that the next frames are for, and its number.
+    #[inline]
+    pub(super) fn current_mut(&mut self) -> (&mut Member, u8) {
+        (&mut self.all[self.at], self.at as u8)
+    }
+
+    /// The memory that the next frames are for.
+    pub(super) fn current(&self) -> &Member {
+        &self.all[self.at]
+    }
+
+    /// Every memory.
+    pub(super) fn all(&self) -> &[Member] {
+        &self.all
+    }
+
+    /// Gives the memories away, at the end of the connection.
+    pub(super) fn into_all(self) -> Vec<Member> {
+        self.all
+    }
+}
+
 /// The peer at the other end.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// A member, at one memory.
-    Member(Member),
+    /// A member, at one memory or more.
+    Member(Members),
     /// A member, at the control plane of a host.
     Control {
         /// Its id.
@@ -92,8 +150,8 @@ pub(super) fn introduce(
     let sign = |covered: &[u8]| auth::server_mac(shared.secret.as_ref(), covered, &introduce.nonce, nonce);
     put_frame(frame, FrameKind::Welcome, 0, |out| welcome.put(out, sign))
         .map_err(|_| goodbye(GoodbyeCode::Internal))?;
-    if let (Role::Join { .. }, Peer::Member(member)) = (&introduce.role, &peer) {
-        let session = member.gate.session();
+    if let (Role::Join { .. }, Peer::Member(members)) = (&introduce.role, &peer) {
+        let session = members.current().gate.session();
         events::joined(Who { remote, client: Some(session.client()) }, session.incarnation());
     }
     Ok(peer)
@@ -102,7 +160,7 @@ pub(super) fn introduce(
 /// Admits a peer in the role that it asks for.
 fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> {
     let member = |served: &Arc<Served>, session| {
-        Ok(Peer::Member(Member { served: Arc::clone(served), gate: Gate::new(session) }))
+        Ok(Peer::Member(Members::one(Member { served: Arc::clone(served), gate: Gate::new(session) })))
     };
     match (role, &shared.serves) {
         (Role::Admin, _) => Ok(Peer::Admin),
@@ -122,12 +180,8 @@ fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> 
         }
         (&Role::Copy { client, incarnation, cluster, copy, epoch }, Serves::Copies(copies)) => {
             belongs(copies, cluster)?;
-            let in_epoch = || check_epoch(copies, client, epoch);
-            in_epoch()?;
-            let made = copies.get(copy).filter(|served| !served.is_filling());
-            let served = made.ok_or(goodbye(GoodbyeCode::NotYet))?;
-            let session = session(shared, &served, (client, incarnation, remote), in_epoch)?;
-            member(&served, session)
+            let also = Also { copy, epoch };
+            Ok(Peer::Member(Members::one(at_copy(shared, copies, (client, incarnation, remote), also)?)))
         }
         (&Role::Control { client, incarnation, cluster }, Serves::Copies(copies)) => {
             belongs(copies, cluster)?;
@@ -147,18 +201,66 @@ fn admit(shared: &Shared, remote: Remote, role: &Role) -> Result<Peer, Goodbye> 
     }
 }
 
+/// Admits a member to a copy.
+fn at_copy(
+    shared: &Shared,
+    copies: &Copies,
+    who: (ComputeId, u32, Remote),
+    Also { copy, epoch }: Also,
+) -> Result<Member, Goodbye> {
+    let in_epoch = || check_epoch(copies, who.0, epoch);
+    in_epoch()?;
+    let made = copies.get(copy).filter(|served| !served.is_filling());
+    let served = made.ok_or(goodbye(GoodbyeCode::NotYet))?;
+    let session = session(shared, &served, who, in_epoch)?;
+    Ok(Member { served, gate: Gate::new(session) })
+}
+
+/// Admits a member at a copy to a further one, or returns why not. Appends the answer to `frame`.
+pub(super) fn also(
+    shared: &Shared,
+    remote: Remote,
+    body: &[u8],
+    members: &mut Members,
+    frame: &mut Vec<u8>,
+) -> Result<(), Goodbye> {
+    let also = Also::take(body).map_err(malformed)?;
+    let Serves::Copies(copies) = &shared.serves else { return Err(goodbye(GoodbyeCode::NotAllowed)) };
+    let session = members.current().gate.session();
+    let who = (session.client(), session.incarnation(), remote);
+    let member = at_copy(shared, copies, who, also)?;
+    let welcome = welcome_to(shared, Some(&member.served), (who.0, who.1));
+    if !members.add(member) {
+        return Err(goodbye(GoodbyeCode::TooManyConnections));
+    }
+    put_frame(frame, FrameKind::Welcome, 0, |out| welcome.put(out, |_| NO_MAC))
+        .map_err(|_| goodbye(GoodbyeCode::Internal))
+}
+
 /// What the server says to `peer`.
 fn welcome(shared: &Shared, peer: &Peer) -> Welcome {
     let (client, incarnation) = match peer {
-        Peer::Member(member) => (member.gate.session().client(), member.gate.session().incarnation()),
+        Peer::Member(members) => {
+            let session = members.current().gate.session();
+            (session.client(), session.incarnation())
+        }
         &Peer::Control { client, incarnation } => (client, incarnation),
         Peer::Host { .. } | Peer::Admin | Peer::Newcomer => (ComputeId::NOBODY, 0),
     };
     let served = match (peer, &shared.serves) {
-        (Peer::Member(member), _) => Some(&member.served),
+        (Peer::Member(members), _) => Some(&members.current().served),
         (_, Serves::Memory(served)) => Some(served),
         (_, Serves::Copies(_)) => None,
     };
+    welcome_to(shared, served, (client, incarnation))
+}
+
+/// What the server says to a client, at a memory if it is at one.
+fn welcome_to(
+    shared: &Shared,
+    served: Option<&Arc<Served>>,
+    (client, incarnation): (ComputeId, u32),
+) -> Welcome {
     let (cluster, lost) = match &shared.serves {
         Serves::Memory(served) => served.host.look(|tables| (tables.cluster(), tables.lost())),
         Serves::Copies(copies) => (copies.plane.cluster(), Vec::new()),

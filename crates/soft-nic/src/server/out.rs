@@ -67,7 +67,7 @@ impl Out {
     pub(super) fn close_frame(&mut self, kind: FrameKind, tag: u64) {
         let len = self.open_len() as u32;
         if let Some(open) = self.open.take() {
-            let header = FrameHeader { len, kind, count: 0, tag };
+            let header = FrameHeader { len, kind, memory: 0, count: 0, tag };
             self.bytes[open..open + HEADER_BYTES].copy_from_slice(&header.encode());
         }
     }
@@ -148,7 +148,8 @@ mod tests {
         out.room(2).copy_from_slice(b"xy");
         out.close_frame(FrameKind::ListDone, 9);
         let frame = &out.ready()[5..];
-        assert_eq!(header(frame), FrameHeader { len: 2, kind: FrameKind::ListDone, count: 0, tag: 9 });
+        let kind = FrameKind::ListDone;
+        assert_eq!(header(frame), FrameHeader { len: 2, kind, memory: 0, count: 0, tag: 9 });
         assert_eq!(&frame[HEADER_BYTES..], b"xy");
     }
 

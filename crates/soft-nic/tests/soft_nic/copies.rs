@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const CLUSTER: u64 = 500;
-const EPOCH: u64 = 3;
+pub(crate) const CLUSTER: u64 = 500;
+pub(crate) const EPOCH: u64 = 3;
 /// The numbers of the copies.
-const ONE: u16 = 4;
-const OTHER: u16 = 9;
+pub(crate) const ONE: u16 = 4;
+pub(crate) const OTHER: u16 = 9;
 /// The client of most tests.
-const CLIENT: ComputeId = ComputeId(7);
+pub(crate) const CLIENT: ComputeId = ComputeId(7);
 
 /// A control plane that answers when the test says so.
 #[derive(Default)]
-struct Plane {
+pub(crate) struct Plane {
     epoch: AtomicU64,
     cluster: AtomicU64,
     /// Whether it answers each request with `Done` before `ask` returns.
@@ -68,7 +68,7 @@ impl ControlPlane for Plane {
 }
 
 impl Plane {
-    fn new(at_once: bool) -> Arc<Self> {
+    pub(crate) fn new(at_once: bool) -> Arc<Self> {
         let plane = Self::default();
         plane.epoch.store(EPOCH, SeqCst);
         plane.cluster.store(CLUSTER, SeqCst);
@@ -126,7 +126,7 @@ fn of_plane(plane: &Arc<Plane>) -> ServerOptions {
 }
 
 /// A host with two copies. The memory of the first one is formatted like that of server 0.
-fn two_copies(plane: &Arc<Plane>) -> (RunningServer, [Arc<Host>; 2]) {
+pub(crate) fn two_copies(plane: &Arc<Plane>) -> (RunningServer, [Arc<Host>; 2]) {
     let server = start(of_plane(plane));
     let hosts = [host(0, 2), host(1, 2)];
     server.install_copy(ONE, Arc::clone(&hosts[0]));
@@ -134,11 +134,11 @@ fn two_copies(plane: &Arc<Plane>) -> (RunningServer, [Arc<Host>; 2]) {
     (server, hosts)
 }
 
-fn at_copy(copy: u16) -> Role {
+pub(crate) fn at_copy(copy: u16) -> Role {
     Role::Copy { client: CLIENT, incarnation: 2, cluster: CLUSTER, copy, epoch: EPOCH }
 }
 
-fn at_copy_as(copy: u16, client: u16, incarnation: u32) -> Role {
+pub(crate) fn at_copy_as(copy: u16, client: u16, incarnation: u32) -> Role {
     Role::Copy { client: ComputeId(client), incarnation, cluster: CLUSTER, copy, epoch: EPOCH }
 }
 
@@ -150,7 +150,7 @@ fn other_host() -> Role {
     Role::Host { host: 3, incarnation: 1, cluster: CLUSTER }
 }
 
-fn enter(server: &RunningServer, role: Role) -> (Raw, Welcome) {
+pub(crate) fn enter(server: &RunningServer, role: Role) -> (Raw, Welcome) {
     Raw::enter(server, None, role).unwrap()
 }
 

@@ -18,7 +18,7 @@ fn resident() -> usize {
 }
 
 fn frame(kind: u8, len: u32, count: u16, body: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { len, kind: FrameKind::List, count, tag: 1 };
+    let header = FrameHeader { len, kind: FrameKind::List, memory: 0, count, tag: 1 };
     let mut frame = header.encode().to_vec();
     frame[4] = kind;
     frame.extend(body);

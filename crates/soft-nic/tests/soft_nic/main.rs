@@ -16,3 +16,4 @@ mod lives;
 mod paths;
 #[path = "../raw/mod.rs"]
 mod raw;
+mod several;
