@@ -8,6 +8,7 @@ use crate::output::print;
 use crate::serve::options::check_lease;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use sherman::{Admin, Hosts};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// The interval between two checks whether a process has ended.
 const STEP: Duration = Duration::from_millis(20);
+/// How long the servers of a cluster may take to make all copies.
+const START: Duration = Duration::from_secs(60);
 /// How long a command may take to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -52,6 +55,9 @@ fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
         }
     };
     let url = url(&fleet.addresses(), secret);
+    if args.replicas > 1 {
+        await_copies(args, &url, &mut fleet, &told)?;
+    }
     let _file = args.url_file.as_deref().map(|path| UrlFile::write(path, &url)).transpose()?;
     if args.command.is_empty() {
         announce(args, &fleet, &url)?;
@@ -123,6 +129,38 @@ fn url(addresses: &[&str], secret: Option<&Path>) -> String {
         addresses.iter().map(|address| address.strip_prefix(scheme).unwrap_or(address)).collect();
     let secret = secret.map_or_else(String::new, |path| format!("?secret-file={}", path.display()));
     format!("{scheme}{}{secret}", hosts.join(","))
+}
+
+/// Waits until every volume has all its copies and the hosts that vote are as many as can vote: from then on
+/// any one server may end.
+fn await_copies(args: &UpArgs, url: &str, fleet: &mut Fleet, told: &AtomicBool) -> Result<(), Failure> {
+    let admin = Admin::open(url)?;
+    let deadline = Instant::now() + START;
+    let votes = match args.servers {
+        ..3 => 1,
+        3 | 4 => 3,
+        _ => 5,
+    };
+    let is_ready = |hosts: &Hosts| {
+        let voting = hosts.hosts.iter().filter(|host| host.votes).count();
+        let copied = hosts.volumes.iter().all(|volume| volume.backup.is_some());
+        voting >= votes && copied && !hosts.volumes.is_empty() && hosts.volumes_closed() == 0
+    };
+    while !told.load(Ordering::Relaxed) {
+        if let Some(server) = fleet.lost() {
+            return Err(Failure::Runtime(lost(server)));
+        }
+        match admin.hosts() {
+            Ok(Some(hosts)) if is_ready(&hosts) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            _ if Instant::now() >= deadline => {
+                let waited = format!("the servers have not made all copies within {START:?}");
+                return Err(Failure::Runtime(waited));
+            }
+            _ => sleep(STEP),
+        }
+    }
+    Ok(())
 }
 
 fn announce(args: &UpArgs, fleet: &Fleet, url: &str) -> Result<(), Failure> {

@@ -61,7 +61,8 @@ impl<S: StateMachine> Group<S> {
         wrong.into_iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, what)| Err(what))
     }
 
-    fn has_nearly_all(&self, node: u64) -> bool {
+    /// Whether a member has nearly the whole log, as far as this leader knows.
+    pub fn has_nearly_all(&self, node: u64) -> bool {
         let matched = self.raw.raft.prs().get(node).map_or(0, |progress| progress.matched);
         matched > 0 && matched + NEARLY >= self.raw.raft.raft_log.last_index()
     }

@@ -107,8 +107,8 @@ impl<L: Lists> Connection<L> {
         self.wire.as_ref().map_or(0, |wire| wire.out.len())
     }
 
-    /// Queues a list for a memory of the connection. Sends it if nothing else is in flight, or if many lists wait. Calls `now` only in the
-    /// first case.
+    /// Queues a list for a memory of the connection. Sends it if nothing else is in flight, or if many lists
+    /// wait. Calls `now` only in the first case.
     #[inline]
     pub fn post(&mut self, ticket: Ticket, memory: u8, flight: &mut Flight, now: impl FnOnce() -> u64) {
         let idle = self.is_idle();

@@ -1,6 +1,6 @@
-//! The connections of one endpoint, one to each server, and the lists and calls in flight on them. In a cluster
-//! of hosts, where a server is a copy of a volume, all copies on one host share a connection: the fewer sends
-//! and receives, the faster.
+//! The connections of one endpoint, one to each server, and the lists and calls in flight on them. In a
+//! cluster of hosts a server is a copy of a volume, and all copies on one host share a connection. So the
+//! lists for a host share sends and receives, however many volumes it has.
 //!
 //! This is the whole client except for wakers and sleep. An endpoint keeps its connections in a cell. A
 //! fabric uses idle ones between endpoints, for requests before the first endpoint and after the last.

@@ -4,9 +4,10 @@
 //!  0        4      5       6       8                16
 //!  | len    | kind | memory | count | tag           |  body: len bytes
 //! ```
-//! `memory` says which of the connection's memories a `List` or `Call` is for, else 0: 0 for the memory of the
-//! `Introduce`, 1 for that of the first `Also`, and so on. `count` is the number of verbs of a `List`, else 0.
-//! The client chooses the `tag` of a `List`, `Call`, `Attach` or `Fill`, and the answer repeats it; else it is 0.
+//! `memory` says which of the connection's memories a `List` or `Call` is for, else it is 0. The memory of
+//! the `Introduce` is 0, that of the first `Also` is 1, and so on. `count` is the number of verbs of a
+//! `List`, else 0. The client chooses the `tag` of a `List`, `Call`, `Attach` or `Fill`, and the answer
+//! repeats it; else it is 0.
 
 use super::bytes::WireError;
 use super::group::FILL_HEAD;

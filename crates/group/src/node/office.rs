@@ -340,8 +340,9 @@ impl<R> Node<R> {
         }
         let every = MEMBERS_EVERY.0.min(self.options.detect / MEMBERS_EVERY.1);
         if let Some(office) = &mut self.office {
+            // The next one follows at once: between two promotions there is an even number of voters.
+            office.next_members = if begun.is_some() { now } else { now + every };
             office.change = begun;
-            office.next_members = now + every;
         }
     }
 
@@ -351,7 +352,8 @@ impl<R> Node<R> {
         let up = state.hosts().iter().map(|host| &host.info).filter(|host| host.up);
         let present: Vec<NodeId> = up.map(|host| host.node).collect();
         let wanted = state.voters_wanted(&members.voters);
-        wanted_changes(self.group.status().id, members, &present, &wanted)
+        let own = self.group.status().id;
+        wanted_changes(own, members, &present, &wanted, |node| self.group.has_nearly_all(node))
     }
 }
 
@@ -359,16 +361,25 @@ impl<R> Node<R> {
 /// that matter most.
 ///
 /// An even number of voters is no better than one less: with two of them, the loss of either ends the group.
-/// So of an even number of wanted voters one that does not vote yet stays without a vote.
-fn wanted_changes(own: NodeId, members: &Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
+/// So hosts get their votes only when so many learners are ready that the number becomes odd, and then
+/// directly after each other. One too many stays without a vote.
+fn wanted_changes(
+    own: NodeId,
+    members: &Members,
+    present: &[NodeId],
+    wanted: &[NodeId],
+    is_ready: impl Fn(NodeId) -> bool,
+) -> Vec<Change> {
     let Members { voters, learners } = members;
     let gone = voters.iter().chain(learners).filter(|node| !present.contains(node) && **node != own);
     let new = present.iter().filter(|node| !voters.contains(node) && !learners.contains(node));
-    let mut promote: Vec<NodeId> = wanted.iter().filter(|node| !voters.contains(node)).copied().collect();
-    if wanted.len().is_multiple_of(2) {
+    let without_vote = wanted.iter().filter(|node| !voters.contains(node));
+    let mut promote: Vec<NodeId> =
+        without_vote.filter(|node| learners.contains(node) && is_ready(**node)).copied().collect();
+    let staying = voters.iter().filter(|node| present.contains(node) || **node == own).count();
+    if (staying + promote.len()).is_multiple_of(2) {
         promote.pop();
     }
-    promote.retain(|node| learners.contains(node));
     let mut changes: Vec<Change> = gone.map(|node| Change::Remove(*node)).collect();
     changes.extend(new.map(|node| Change::AddLearner(*node)));
     changes.extend(promote.into_iter().map(Change::Promote));
@@ -385,7 +396,7 @@ mod tests {
     /// Applies changes until there are no more.
     fn settle(members: &mut Members, present: &[NodeId], wanted: &[NodeId]) -> Vec<Change> {
         let mut changes = Vec::new();
-        while let Some(change) = wanted_changes(1, members, present, wanted).first().copied() {
+        while let Some(change) = wanted_changes(1, members, present, wanted, |_| true).first().copied() {
             let node = change.node();
             members.voters.retain(|voter| *voter != node);
             members.learners.retain(|learner| *learner != node);
@@ -407,6 +418,22 @@ mod tests {
         assert_eq!((&members.voters[..], &members.learners[..]), (&[1, 2, 3][..], &[4][..]));
         let changes = settle(&mut members, &[1, 3, 4], &[1, 3, 4]);
         assert_eq!(changes, [Change::Remove(2), Change::Promote(4)]);
+    }
+
+    #[test]
+    fn hosts_get_votes_only_when_their_number_becomes_odd() {
+        let members = Members { voters: vec![1], learners: vec![2, 3] };
+        let all = [1, 2, 3];
+        assert_eq!(wanted_changes(1, &members, &all, &all, |node| node == 2), []);
+        assert_eq!(wanted_changes(1, &members, &all, &all, |_| true), [2, 3].map(Change::Promote));
+        let members = Members { voters: vec![1, 2], learners: vec![3] };
+        assert_eq!(wanted_changes(1, &members, &all, &all, |_| true), [Change::Promote(3)]);
+        // One of the two voters is lost, and a learner takes its place.
+        assert_eq!(
+            wanted_changes(1, &members, &[1, 3], &[1, 3], |_| true),
+            [Change::Remove(2)],
+            "of two hosts one votes"
+        );
     }
 
     #[test]
