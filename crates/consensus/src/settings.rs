@@ -34,6 +34,9 @@ pub struct Settings {
     pub keep_entries: usize,
     /// What the node's random numbers follow from.
     pub seed: u64,
+    /// Whose log it is: a number of the caller's choice, which the log keeps. See
+    /// [`Recovered::owner`](crate::Recovered::owner).
+    pub owner: u64,
 }
 
 impl Settings {
@@ -52,6 +55,7 @@ impl Settings {
             snapshot_bytes: 4 << 20,
             keep_entries: 256,
             seed,
+            owner: 0,
         }
     }
 

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// How long a host that has left still takes part in the group, unless the group lets it go before.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
+/// How often a process says that it goes on as a host, while the state does not know it.
+const RETURN: Duration = Duration::from_millis(50);
+
 /// Where the other hosts are, and which of them leads.
 #[derive(Debug, Default)]
 pub(crate) struct Directory(Mutex<Known>);
@@ -79,7 +82,7 @@ impl Alive {
         let mut link = None;
         // The host to ask when no leader is known, and what the last answer said about the leader.
         let (mut turn, mut hint) = (0, None);
-        while !self.end.sleep(self.every) {
+        while !self.end.sleep(self.pause()) {
             let Known { leader, leads, hosts } = self.directory.known().clone();
             if leads {
                 (link, hint) = (None, None);
@@ -107,6 +110,10 @@ impl Alive {
                 }
             }
         }
+    }
+
+    fn pause(&self) -> Duration {
+        if self.known.load(Acquire) { self.every } else { self.every.min(RETURN) }
     }
 
     fn tell(

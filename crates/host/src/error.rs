@@ -28,6 +28,11 @@ sherman_fabric::errors! {
             listen: String,
         } => "{listen} means all addresses of this machine: say under which one other hosts reach it \
             (advertise)",
+        /// Another memory server answers at the address that the host gives as its own.
+        AddressTaken {
+            /// The address.
+            address: Address,
+        } => "another memory server answers at {address}. Say under which address this host is reached",
         /// The settings of the new cluster cannot work.
         Settings(error: FormatError) => "the settings of the new cluster: {error}" because error,
         /// The settings of the new cluster ask for more hosts than a cluster can have.

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const ANSWER: Duration = Duration::from_secs(2);
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a host may take to say to which cluster it belongs, where that is only checked.
+const WORD: Duration = Duration::from_millis(500);
 /// How the control state refuses a host that offers too little memory.
 const LITTLE_MEMORY: &str = "the memory server offers less memory than the copies of its volumes need";
 
@@ -90,6 +92,7 @@ impl Applicant<'_> {
         if leader.as_ref() != Some(address) {
             return Ok(Said::Leader(leader));
         }
+        self.check_seeds(address)?;
         let request = Request::Register { offer: self.offer.clone() };
         match connection.ask(&request, ANSWER).map_err(failed)? {
             Ok(Response::Registered(registration)) => Ok(Said::Registered(registration)),
@@ -104,6 +107,22 @@ impl Applicant<'_> {
         }
     }
 
+    /// Refuses seeds that belong to two clusters, as far as they answer, before this process belongs to one.
+    fn check_seeds(&mut self, asked: &Address) -> Result<(), HostError> {
+        for other in self.seeds.iter().filter(|other| *other != asked) {
+            if let Some((found, _)) =
+                host_at(other, self.secret).filter(|(found, _)| *found != self.offer.cluster)
+            {
+                return Err(HostError::OtherCluster {
+                    address: other.clone(),
+                    found,
+                    meant: self.offer.cluster,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses another cluster than the one that is meant. The first that answers is meant if none was named.
     fn check_cluster(&mut self, address: &Address, info: &ClusterInfo) -> Result<(), HostError> {
         if self.offer.cluster == 0 {
@@ -115,6 +134,35 @@ impl Applicant<'_> {
         }
         Err(HostError::OtherCluster { address: address.clone(), found, meant })
     }
+}
+
+/// Which cluster the host at `address` belongs to, and its number there. `None` if no host answers, or one
+/// that has no place yet.
+pub(crate) fn host_at(address: &Address, secret: Option<&Secret>) -> Option<(u64, u16)> {
+    let connection = PeerConnection::open(address, secret, Role::Newcomer, WORD).ok()?;
+    match connection.ask(&Request::Cluster, WORD) {
+        Ok(Ok(Response::Cluster(info))) => Some((info.cluster, info.host)),
+        _ => None,
+    }
+}
+
+/// Refuses the address that a host gives as its own, if another memory server answers there. This process
+/// listens already, but has no place yet.
+pub(crate) fn check_own_address(address: &str, secret: Option<&Secret>) -> Result<(), HostError> {
+    let Some(address) = parse_address(address) else { return Ok(()) };
+    let answer = PeerConnection::open(&address, secret, Role::Newcomer, WORD)
+        .and_then(|connection| connection.ask(&Request::Cluster, WORD));
+    let is_other = match answer {
+        // This process, or one that has no place either.
+        Ok(Err(FabricError::Refused(Refusal::NotLeader { .. }))) => false,
+        Ok(_) => true,
+        Err(ConnectError::Goodbye(goodbye)) => goodbye.code == GoodbyeCode::NotAllowed,
+        Err(_) => false,
+    };
+    if is_other {
+        return Err(HostError::AddressTaken { address });
+    }
+    Ok(())
 }
 
 /// What a host says.

@@ -6,24 +6,18 @@
 //! says so, and the next start makes a new host of the same cluster.
 
 use crate::address::parse_address;
-use crate::driver::Log;
+use crate::driver::{Log, owner};
 use crate::error::HostError;
 use crate::folder::{Folder, FolderProblem, Kept, Memories, machine};
+use crate::join::host_at;
 use crate::options::{HostCluster, HostOptions};
 use crate::plane::Identity;
 use sherman_consensus::Recovered;
-use sherman_control::client::PeerConnection;
-use sherman_control::wire::Role;
-use sherman_control::{Address, Secret};
+use sherman_control::Address;
 use sherman_fabric::group::Registration;
-use sherman_fabric::{Request, Response};
 use sherman_memory_server::cluster::ClusterSettings;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a host may take to say to which cluster it belongs.
-const ANSWER: Duration = Duration::from_millis(500);
 
 /// The host in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,9 +118,17 @@ fn come_back(options: &HostOptions, folder: &Folder, kept: Kept) -> Result<Back,
     if used > offered {
         return Err(folder.failed(FolderProblem::LessMemory { used, offered }));
     }
+    check_not_running(options, folder, &kept)?;
+    if let Some(name) = folder.missing_log().filter(|_| kept.served) {
+        return Err(folder.failed(FolderProblem::NoLog { name }));
+    }
     let (log, recovered) = Log::open(folder).map_err(|problem| folder.failed(problem))?;
     if recovered.is_none() && kept.served {
         return Err(folder.failed(FolderProblem::LogLength));
+    }
+    let meant = owner(kept.own.cluster, kept.node);
+    if recovered.as_ref().is_some_and(|log| log.owner() != meant) {
+        return Err(folder.failed(FolderProblem::OthersLog));
     }
     let memories = folder.open_copies(&kept, &settings)?;
     let machine = machine();
@@ -155,7 +157,8 @@ fn check_seeds(options: &HostOptions, kept: &Kept) -> Result<(), HostError> {
     let HostCluster::Join { seeds, cluster } = &options.cluster else { return Ok(()) };
     let meant = kept.own.cluster;
     for address in seeds {
-        let found = if *cluster == 0 { cluster_at(address, options.secret.as_ref()) } else { Some(*cluster) };
+        let at_seed = || host_at(address, options.secret.as_ref()).map(|(cluster, _)| cluster);
+        let found = if *cluster == 0 { at_seed() } else { Some(*cluster) };
         if let Some(found) = found.filter(|found| *found != meant) {
             return Err(HostError::OtherCluster { address: address.clone(), found, meant });
         }
@@ -163,10 +166,14 @@ fn check_seeds(options: &HostOptions, kept: &Kept) -> Result<(), HostError> {
     Ok(())
 }
 
-fn cluster_at(address: &Address, secret: Option<&Secret>) -> Option<u64> {
-    let connection = PeerConnection::open(address, secret, Role::Newcomer, ANSWER).ok()?;
-    match connection.ask(&Request::Cluster, ANSWER) {
-        Ok(Ok(Response::Cluster(info))) => Some(info.cluster),
-        _ => None,
+/// Refuses a copy of a folder while the host runs, as far as it answers where it was last. Nothing listens
+/// here yet, so it is not this process that answers.
+fn check_not_running(options: &HostOptions, folder: &Folder, kept: &Kept) -> Result<(), HostError> {
+    let Identity { cluster, host, .. } = kept.own;
+    let was = kept.hosts.iter().find(|other| other.number == host);
+    let Some(address) = was.and_then(|was| parse_address(&was.address)) else { return Ok(()) };
+    match host_at(&address, options.secret.as_ref()) {
+        Some(found) if found == (cluster, host) => Err(folder.failed(FolderProblem::Runs { host, address })),
+        _ => Ok(()),
     }
 }

@@ -9,11 +9,11 @@ use crate::alive::Alive;
 use crate::clock;
 use crate::copier::Workshop;
 use crate::copies::{Copies, Files, Links};
-use crate::driver::{Driver, Log, Parts};
+use crate::driver::{Driver, Log, Parts, owner};
 use crate::end::{End, Ended};
 use crate::error::HostError;
 use crate::folder::{Folder, FolderProblem, Kept, Memories, machine};
-use crate::join::Applicant;
+use crate::join::{Applicant, check_own_address};
 use crate::kept::{self, Back, Found};
 use crate::options::{HostCluster, HostOptions, MOST_HOSTS};
 use crate::peers::Peers;
@@ -97,6 +97,9 @@ impl RunningHost {
         let plane = Arc::new(plane);
         let server = serve(&options, &plane)?;
         let address = advertised(options.advertise.as_deref(), server.addresses())?;
+        if options.advertise.is_some() {
+            check_own_address(&address, options.secret.as_ref())?;
+        }
         let (memory_bytes, boot, keeps) = (options.memory_bytes, server.boot(), found.is_some());
         let offer = HostOffer { address, memory_bytes, boot, cluster: 0, keeps };
         let folder = found.as_ref().map(|found| Arc::clone(&found.folder));
@@ -107,10 +110,18 @@ impl RunningHost {
             host: registration.host,
             incarnation: registration.incarnation,
         };
+        if memory_bytes < settings.volume_bytes {
+            let copy = settings.volume_bytes;
+            tracing::warn!(
+                "{memory_bytes} bytes of memory are too few for a copy of {copy}: this host gets none"
+            );
+        }
         let lease_nanos = settings.format.lease_nanos;
         let detect = options.detect(lease_nanos);
         let now = clock::now();
-        let group = Group::open(group_settings(registration.node, detect)?, machine, recovered, start, now)?;
+        let owner = owner(own.cluster, registration.node);
+        let group_settings = Settings { owner, ..group_settings(registration.node, detect)? };
+        let group = Group::open(group_settings, machine, recovered, start, now)?;
         let nanos = u64::try_from(detect.as_nanos()).unwrap_or(u64::MAX);
         let hosts = registration.hosts.clone();
         let node_options =

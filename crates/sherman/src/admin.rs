@@ -42,8 +42,10 @@ pub struct ServerStatus {
     /// The identity of the server's memory, as recorded in the cluster; `None` until the first client has
     /// joined.
     pub memory: Option<u64>,
-    /// Whether the cluster has declared the server lost.
+    /// Whether the cluster has declared the server lost, or the server has left in order.
     pub lost: bool,
+    /// Whether it is a host that has left its cluster in order: other hosts have its copies.
+    pub left: bool,
     /// What the server answered, or why it did not answer.
     pub found: Result<FoundServer, OpenError>,
     /// The cluster that the server should belong to.
@@ -72,7 +74,7 @@ impl ServerStatus {
     /// Readable reason why the server cannot be used; `None` if it can.
     pub fn problem(&self) -> Option<String> {
         if self.lost {
-            return Some("declared lost".to_owned());
+            return Some(if self.left { "has left the cluster" } else { "declared lost" }.to_owned());
         }
         match &self.found {
             Err(error) => Some(error.to_string()),
@@ -147,7 +149,8 @@ impl Admin {
             };
             let found =
                 found.map(|found| FoundServer { boot: found.boot, memory: 0, cluster: Some(cluster) });
-            ServerStatus { id, address: host.address, memory: None, lost: !host.up, found, cluster }
+            let (lost, left) = (!host.up, !host.up && host.leaving);
+            ServerStatus { id, address: host.address, memory: None, lost, left, found, cluster }
         };
         hosts.hosts.into_iter().map(status).collect()
     }
@@ -169,7 +172,8 @@ impl Admin {
                 memory: found.seen.memory,
                 cluster: known(found.seen.cluster),
             });
-            ServerStatus { id, address, memory: known(info.memory), lost: info.lost, found, cluster }
+            let (memory, lost) = (known(info.memory), info.lost);
+            ServerStatus { id, address, memory, lost, left: false, found, cluster }
         };
         Ok(table.into_iter().zip(0u16..).map(status).collect())
     }

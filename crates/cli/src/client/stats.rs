@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::members::{Roll, as_json, standing_name};
 use crate::output::write;
 use serde_json::{Value, json};
-use sherman::{Admin, Hosts, Member, ServerStats, ServerUsage, TreeDescription};
+use sherman::{Admin, Hosts, Member, OpenError, ServerStats, ServerUsage, TreeDescription};
 use std::fmt;
 
 /// Asks the servers and prints the result.
@@ -31,15 +31,31 @@ struct Stats {
 
 impl Stats {
     fn of(admin: &Admin, url: &str) -> Result<Self, Failure> {
-        let servers = admin.usage()?.into_iter().map(|usage| usage.map_err(|error| error.to_string()));
+        let hosts = admin.hosts()?;
+        let usage = admin.usage()?;
+        // Every host that is gone has lost its part of the table, but not every one was lost.
+        let host = |at: usize| hosts.as_ref().and_then(|hosts| hosts.hosts.get(at));
+        let left = |at: usize| host(at).is_some_and(|host| host.state() == "left");
+        let problem = |at: usize, error: &OpenError| match left(at) {
+            true => "has left the cluster".to_owned(),
+            false => error.to_string(),
+        };
+        let servers = usage.into_iter().enumerate();
+        let servers = servers.map(|(at, usage)| usage.map_err(|error| problem(at, &error))).collect();
         Ok(Self {
             url: url.to_owned(),
-            servers: servers.collect(),
+            servers,
             counted: admin.stats()?.into_iter().map(Result::ok).collect(),
-            hosts: admin.hosts()?,
+            hosts,
             members: admin.members()?,
             trees: admin.trees()?,
         })
+    }
+
+    /// The number of a server. Hosts that were lost long ago are not on the list.
+    fn number(&self, at: usize) -> usize {
+        let host = self.hosts.as_ref().and_then(|hosts| hosts.hosts.get(at));
+        host.map_or(at, |host| host.id.into())
     }
 
     fn roll(&self) -> Roll {
@@ -50,8 +66,9 @@ impl Stats {
 
     fn json(&self) -> Value {
         let servers = self.servers.iter().zip(&self.counted).enumerate();
-        let servers: Vec<Value> =
-            servers.map(|(at, (server, counted))| server_json(at, server, counted.as_ref())).collect();
+        let servers: Vec<Value> = servers
+            .map(|(at, (usage, counted))| server_json(self.number(at), usage, counted.as_ref()))
+            .collect();
         let mut json = self.roll().json();
         json["cluster"] = json!(self.url);
         json["servers"] = json!(servers);
@@ -256,6 +273,7 @@ impl fmt::Display for Stats {
             "server", "memory", "in use", "chunks", "", "owned", "free in use"
         )?;
         for (at, server) in self.servers.iter().enumerate() {
+            let at = self.number(at);
             let ServerUsage { chunks, chunks_used, chunk_bytes, bytes_owned, bytes_free } = match server {
                 Ok(usage) => *usage,
                 Err(problem) => {

@@ -405,6 +405,7 @@ fn start(options: &HostServeOptions) -> Result<RunningHost, Failure> {
         HostError::Folder { .. } | HostError::NothingKept { .. } => {
             Failure::Runtime(format!("--file: {error}"))
         }
+        HostError::AddressTaken { .. } => Failure::Runtime(format!("--advertise: {error}")),
         HostError::TooLittleMemory { .. } => Failure::Runtime(format!("--memory: {error}")),
         error if matches!(options.cluster, Cluster::Join(_)) => Failure::Runtime(format!("--join: {error}")),
         error => Failure::Runtime(error.to_string()),
@@ -443,10 +444,15 @@ fn announcement(
     } else {
         ""
     };
+    let lacks = |settings: &ClusterSettings| u16::from(settings.replicas) > settings.hosts;
+    let copies = match &options.cluster {
+        Cluster::New(settings) if lacks(settings) => ", one copy of each volume until another host joins",
+        _ => "",
+    };
     let listening: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
     let metrics =
         metrics.map_or_else(String::new, |address| format!("metrics at http://{address}/metrics\n"));
-    format!("host {number} of cluster {cluster}: {memory} bytes{file}{warning}\n{metrics}{listening}")
+    format!("host {number} of cluster {cluster}: {memory} bytes{file}{copies}{warning}\n{metrics}{listening}")
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ What it does:
   - The lease of every member ends. Every client joins again by itself.
   - The server is never used again, even if it comes back. A cluster cannot get a replacement.
 
-Server 0 cannot be declared lost: it keeps the members and the catalog.
+Server 0 cannot be declared lost: it keeps the members and the catalog. Every host of a replicated
+cluster can: other hosts take over, and what it had alone is lost.
 
 Without --yes the command asks for the server's number on a terminal. Without a terminal it needs
 --yes.

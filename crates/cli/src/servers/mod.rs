@@ -27,11 +27,12 @@ pub fn declare_lost(args: &DeclareLostArgs) -> Result<ExitCode, Failure> {
     let url = args.target.required()?;
     let admin = Admin::open(&url)?;
     let servers = admin.servers()?;
-    let last = servers.len().saturating_sub(1);
-    let Some(server) = servers.get(usize::from(id)) else {
+    let last = servers.last().map_or(0, |server| server.id);
+    // Hosts that were lost long ago are not on the list.
+    let Some(server) = servers.iter().find(|server| server.id == id) else {
         return Err(Failure::No(format!("there is no memory server {id}; the last one is {last}")));
     };
-    if id == 0 {
+    if id == 0 && admin.hosts()?.is_none() {
         let reason = "memory server 0 keeps the members and the catalog: it cannot be declared lost";
         return Err(Failure::Usage(reason.to_owned()));
     }
@@ -48,6 +49,7 @@ pub fn declare_lost(args: &DeclareLostArgs) -> Result<ExitCode, Failure> {
     }
     let report = json!({ "cluster": url, "declared_lost": id, "was_lost_before": before });
     let text = match before {
+        true if server.left => format!("memory server {id} has left the cluster"),
         true => format!("memory server {id} was already declared lost"),
         false => format!(
             "memory server {id} is declared lost. The lease of every member has ended; clients join again by \
@@ -108,7 +110,11 @@ fn as_json(server: &ServerStatus) -> Value {
 }
 
 fn state(server: &ServerStatus) -> &'static str {
-    if server.lost { "lost" } else { "present" }
+    match (server.lost, server.left) {
+        (true, true) => "left",
+        (true, false) => "lost",
+        (false, _) => "present",
+    }
 }
 
 /// The servers as a table of text.

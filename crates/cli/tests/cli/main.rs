@@ -19,6 +19,7 @@ mod hosts;
 mod identity;
 mod idle;
 mod intruders;
+mod joining;
 mod kills;
 mod litmus;
 mod lives;

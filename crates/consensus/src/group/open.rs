@@ -63,7 +63,7 @@ impl<S: StateMachine> Group<S> {
             members,
             removal: None,
             hard,
-            journal: Journal::new(after),
+            journal: Journal::new(after, settings.owner),
             writes: Writes::default(),
             held: VecDeque::new(),
             pending: Pending::default(),

@@ -1,8 +1,8 @@
 //! The log of a node on disk: an append-only sequence of records in one of two segments.
 //!
 //! ```text
-//! segment:  Begin(generation) Snapshot Hard Entry* End | Entry* Hard Entry* Hard …
-//!           \______________ the base _______________/
+//! segment:  Begin(generation, owner) Snapshot Hard Entry* End | Entry* Hard Entry* Hard …
+//!           \___________________ the base __________________/
 //! record:   magic 4 | kind 1, zeros 3 | length 8 | durable 8 | checksum 8 | payload, zeros to 8 bytes
 //! ```
 //!
@@ -38,6 +38,8 @@ use record::{Kind, put_record};
 pub(crate) struct Journal {
     segment: usize,
     generation: u64,
+    /// Whose log it is.
+    owner: u64,
     /// Bytes in the segment, on the way to the disk included.
     length: u64,
     /// Bytes of its base.
@@ -48,9 +50,9 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// A journal that continues after `segment` and `generation`, or begins. It writes a base first.
-    pub(crate) fn new(after: Option<(usize, u64)>) -> Self {
+    pub(crate) fn new(after: Option<(usize, u64)>, owner: u64) -> Self {
         let (segment, generation) = after.unwrap_or((SEGMENTS - 1, 0));
-        Self { segment, generation, length: 0, base: 0, durable: 0 }
+        Self { segment, generation, owner, length: 0, base: 0, durable: 0 }
     }
 
     /// Bytes in the segment.
@@ -99,7 +101,9 @@ impl Journal {
         self.generation += 1;
         (self.length, self.durable) = (0, 0);
         let mut bytes = Vec::new();
-        self.record(&mut bytes, Kind::Begin, &self.generation.to_le_bytes());
+        let mut begin = crate::bytes::Writer::default();
+        begin.u64(self.generation).u64(self.owner);
+        self.record(&mut bytes, Kind::Begin, &begin.0);
         let mut payload = crate::bytes::Writer::default();
         wire::put_snapshot(&mut payload, snapshot);
         self.record(&mut bytes, Kind::Snapshot, &payload.0);

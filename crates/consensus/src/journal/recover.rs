@@ -14,6 +14,7 @@ use raft::eraftpb::{Entry, HardState, Snapshot};
 pub struct Recovered {
     pub(crate) segment: usize,
     pub(crate) generation: u64,
+    pub(crate) owner: u64,
     pub(crate) hard: HardState,
     pub(crate) snapshot: Snapshot,
     pub(crate) entries: Vec<Entry>,
@@ -29,12 +30,18 @@ impl Recovered {
         let mut hard = HardState::default();
         (hard.term, hard.commit) = (1, 1);
         let snapshot = wire::snapshot_of((1, 1), wire::conf_state(voters, Vec::new()), state);
-        Self { segment: 0, generation: 0, hard, snapshot, entries: Vec::new(), cut: 0 }
+        Self { segment: 0, generation: 0, owner: 0, hard, snapshot, entries: Vec::new(), cut: 0 }
     }
 
     /// How many bytes at the end of the log a crash had left unfinished. They are dropped.
     pub fn cut(&self) -> usize {
         self.cut
+    }
+
+    /// Whose log it is: what [`Settings::owner`](crate::Settings::owner) was when it was written. A caller
+    /// refuses the log of somebody else, whose promises it must neither keep nor forget.
+    pub fn owner(&self) -> u64 {
+        self.owner
     }
 }
 
@@ -99,10 +106,11 @@ fn scan(segment: &[u8], number: usize) -> Result<Found, LogCorrupt> {
         return Ok(Found::Nothing);
     }
     let Some(begin) = record(segment, 0, 0) else { return Ok(Found::Unreadable) };
-    let (first, generation) = (begin.next, Reader(begin.payload).u64());
-    let generation = match (begin.kind, generation) {
-        (Kind::Begin, Some(generation)) => generation,
-        (Kind::Retired, Some(generation)) => return Ok(Found::Retired(generation, first)),
+    let mut reader = Reader(begin.payload);
+    let (first, generation, owner) = (begin.next, reader.u64(), reader.u64());
+    let (generation, owner) = match (begin.kind, generation, owner) {
+        (Kind::Begin, Some(generation), Some(owner)) => (generation, owner),
+        (Kind::Retired, Some(generation), _) => return Ok(Found::Retired(generation, first)),
         _ => return Ok(Found::Unreadable),
     };
     let mut found = Builder::default();
@@ -125,7 +133,8 @@ fn scan(segment: &[u8], number: usize) -> Result<Found, LogCorrupt> {
     if newest > hard.term {
         (hard.term, hard.vote) = (newest, 0);
     }
-    let recovered = Recovered { segment: number, generation, hard, snapshot, entries: found.entries, cut };
+    let entries = found.entries;
+    let recovered = Recovered { segment: number, generation, owner, hard, snapshot, entries, cut };
     check(&recovered)?;
     Ok(Found::Whole(Box::new(recovered)))
 }

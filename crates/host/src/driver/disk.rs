@@ -1,7 +1,7 @@
 //! The log of the group.
 
 use crate::folder::{Folder, FolderProblem, LOG};
-use sherman_consensus::{Disk, FileDisk, MemoryDisk, Recovered, SEGMENTS, read, recover_kept};
+use sherman_consensus::{Disk, FileDisk, MemoryDisk, NodeId, Recovered, SEGMENTS, read, recover_kept};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -33,6 +33,11 @@ pub(crate) struct KeptLog {
     /// Bytes of each segment, and how many of them are in the file of lengths.
     length: [u64; SEGMENTS],
     kept: [u64; SEGMENTS],
+}
+
+/// Whose log it is: this number is in the log of a host, so that it is not taken for the log of another one.
+pub(crate) fn owner(cluster: u64, node: NodeId) -> u64 {
+    cluster ^ node.rotate_left(32)
 }
 
 impl Log {

@@ -11,7 +11,7 @@
 mod disk;
 mod view;
 
-pub(crate) use disk::Log;
+pub(crate) use disk::{Log, owner};
 
 use crate::alive::Directory;
 use crate::clock;

@@ -16,7 +16,7 @@ use sherman_fabric::group::HostInfo;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"SHRMHST\n";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes before the payload.
 const HEAD: usize = 16;
 const CHECKSUM: usize = 8;
@@ -223,6 +223,6 @@ mod tests {
         let checksum = XxHash3_64::oneshot(&bytes);
         bytes.put_u64(checksum);
         let refused = Kept::decode(&bytes);
-        assert!(matches!(refused, Err(FolderProblem::OtherVersion { found: 2, known: 1 })), "{refused:?}");
+        assert!(matches!(refused, Err(FolderProblem::OtherVersion { found: 3, known: 2 })), "{refused:?}");
     }
 }

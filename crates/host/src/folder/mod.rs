@@ -41,6 +41,8 @@ const ROOM: &str = "room";
 const COPY: &str = "copy-";
 /// The name of the log, before the number of its segment.
 pub(crate) const LOG: &str = "group";
+/// The files of the log.
+const LOGS: [&str; 3] = ["group.0", "group.1", "group.len"];
 
 /// The folder of a host, which no other process uses.
 #[derive(Debug)]
@@ -252,10 +254,15 @@ impl Folder {
         for copy in self.copies()?.keys() {
             self.remove_file(*copy)?;
         }
-        for name in ["group.0", "group.1", "group.len"] {
+        for name in LOGS {
             unless_missing(fs::remove_file(self.path.join(name)))?;
         }
         Ok(())
+    }
+
+    /// A file of the log of the control group that is missing. Opening the log would make it.
+    pub(crate) fn missing_log(&self) -> Option<&'static str> {
+        LOGS.into_iter().find(|name| !self.path.join(name).is_file())
     }
 
     /// Syncs everything, so that the folder survives a restart of the machine too. The host has ended.
@@ -306,11 +313,11 @@ fn copy_number(name: &str) -> Option<u16> {
 /// Refuses a folder with files that a host does not make.
 fn check_names(path: &Path) -> Result<(), FolderProblem> {
     let failed = FolderProblem::io("read the folder");
-    let known = [LOCK, HOST, NEXT_HOST, ROOM, "group.0", "group.1", "group.len"];
+    let known = [LOCK, HOST, NEXT_HOST, ROOM];
     for entry in fs::read_dir(path).map_err(&failed)? {
         let name = entry.map_err(&failed)?.file_name();
         let name = name.to_str().unwrap_or_default();
-        if !known.contains(&name) && copy_number(name).is_none() {
+        if !known.contains(&name) && !LOGS.contains(&name) && copy_number(name).is_none() {
             return Err(FolderProblem::NotAHost);
         }
     }

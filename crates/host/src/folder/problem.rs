@@ -1,6 +1,7 @@
 //! Why a host's folder cannot be used.
 
 use sherman_consensus::LogCorrupt;
+use sherman_control::Address;
 use sherman_embedded::host::HostError as MemoryError;
 use std::io;
 
@@ -29,6 +30,20 @@ sherman_fabric::errors! {
         } => "the file \"host\" in it is damaged: {what}",
         /// The log of the control group is damaged.
         Log(error: LogCorrupt) => "{error}" because error,
+        /// The log of the control group belongs to another host, or to a host of another cluster.
+        OthersLog => "the log of the control group in it belongs to another host",
+        /// The host of the folder runs: this folder is a copy of the one that it uses.
+        Runs {
+            /// The host.
+            host: u16,
+            /// Where it answers.
+            address: Address,
+        } => "host {host} runs already, at {address}: a copy of its folder cannot be used beside it",
+        /// A file of the log of the control group is missing.
+        NoLog {
+            /// Its name.
+            name: &'static str,
+        } => "the file {name:?} in it is missing",
         /// Nobody knows how long the log of the control group must be.
         LogLength => "the file \"group.len\" in it is damaged or missing",
         /// The memory of a copy cannot be opened.

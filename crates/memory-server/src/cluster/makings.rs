@@ -24,6 +24,9 @@ const SHORTEST_PATIENCE: u64 = 5_000_000_000;
 /// The same, in leases.
 const PATIENCE_LEASES: u64 = 4;
 
+/// The table stays as it is for a lease divided by this before volumes close for makings (J3).
+const STEADY_PARTS: u64 = 2;
+
 /// The shortest time between a pause and the next one that is only for planned moves, in leases. Clients join
 /// again twice for each pause, so without it a drain would slow them down for its whole length.
 const REST_LEASES: u64 = 2;
@@ -65,6 +68,8 @@ pub(super) struct Makings {
     pub(super) list: Vec<Making>,
     /// When the volumes of the makings were closed for them, by the state's time (J3).
     pub(super) closed_at: Option<u64>,
+    /// When the table or the openness of a volume changed last, by the state's time (J3).
+    pub(super) changed_at: u64,
     /// The volumes whose primary and backup change places at the end of the next pause, in order.
     pub(super) swaps: Vec<u16>,
     /// Until when planned moves do not close volumes again, by the state's time.
@@ -233,9 +238,11 @@ impl ClusterState {
     ///
     /// It waits while an identity of an older epoch is left: its successor, an identity of this epoch, may
     /// not have settled its changes yet (E3). It also waits while a member needs recovery: the pause would
-    /// last as long as that, and its end is not certain.
+    /// last as long as that, and its end is not certain. And it waits for a while after the table has changed,
+    /// so that an operation that waited for one pause ends before the next one begins.
     pub(super) fn close_if_copied(&mut self) {
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
+        let waits = waits || !self.is_steady();
         let rests = self.makings.are_planned() && self.clock.now < self.makings.rest_until;
         if waits || rests || !self.makings.are_all(Phase::Copied) || self.leftovers().next().is_some() {
             return;
@@ -249,6 +256,12 @@ impl ClusterState {
         }
         self.set_entries(self.table.epoch() + 1, entries);
         self.makings.closed_at = Some(self.clock.now);
+    }
+
+    /// Whether clients have had a while to use the table as it is.
+    fn is_steady(&self) -> bool {
+        let rest = self.settings.format.lease_nanos / STEADY_PARTS;
+        self.clock.now >= self.makings.changed_at.saturating_add(rest)
     }
 
     /// Whether a member is dead, leaves, or has let its lease run out.
@@ -328,7 +341,7 @@ impl ClusterState {
 
     /// Whether the makings fit the rest of the state.
     pub(super) fn makings_are_legal(&self) -> bool {
-        let Makings { list, closed_at, swaps, always: _, spreading: _, rest_until: _ } = &self.makings;
+        let Makings { list, closed_at, changed_at, swaps, .. } = &self.makings;
         let ascends = list.windows(2).all(|pair| pair[0].volume < pair[1].volume)
             && swaps.windows(2).all(|pair| pair[0] < pair[1]);
         let closed = closed_at.is_some();
@@ -358,7 +371,8 @@ impl ClusterState {
                 entry.open || entry.primary.is_none() || self.makings.has(volume) || swaps.contains(&volume)
             });
         let some = !list.is_empty() || !swaps.is_empty();
-        let in_time = closed_at.is_none_or(|at| at <= self.clock.now && some);
+        let now = self.clock.now;
+        let in_time = closed_at.is_none_or(|at| at <= now && some) && *changed_at <= now;
         let can_swap = |volume: &u16| {
             let entry = self.table.volume(*volume).copied().unwrap_or_default();
             entry.primary.is_some() && entry.backup.is_some() && !(closed && entry.open)

@@ -8,7 +8,8 @@
 //!  | holders  u32 | each: id u16, epoch u64, until u64 |
 //!  | closed for makings  u8 | when  u64 | makings  u16 | each: volume u16, copy u16, phase u8, takes the
 //!    place of a copy u8, its number u16 |
-//!  | swaps  u16 | each: volume u16 | no planned pause until  u64 | spreading  u8 | always  u8 |
+//!  | swaps  u16 | each: volume u16 | no planned pause until  u64 | last change of the table  u64 |
+//!  | spreading  u8 | always  u8 |
 //!  | successions  u32 | each: former id u16, its incarnation u32, successor u16, its incarnation u32 |
 //! ```
 
@@ -56,7 +57,7 @@ impl ClusterState {
             out.put_u64(*epoch);
             out.put_u64(*until);
         }
-        let Makings { list, closed_at, swaps, rest_until, spreading, always } = &self.makings;
+        let Makings { list, closed_at, changed_at, swaps, rest_until, spreading, always } = &self.makings;
         out.put_u8(closed_at.is_some().into());
         out.put_u64(closed_at.unwrap_or(0));
         out.put_u16(list.len() as u16);
@@ -69,7 +70,7 @@ impl ClusterState {
         }
         out.put_u16(swaps.len() as u16);
         swaps.iter().for_each(|volume| out.put_u16(*volume));
-        out.put_u64(*rest_until);
+        [rest_until, changed_at].iter().for_each(|&&time| out.put_u64(time));
         [*spreading, *always].iter().for_each(|flag| out.put_u8((*flag).into()));
         self.successions.write(&mut out);
         out
@@ -200,6 +201,8 @@ fn read_makings(reader: &mut Reader<'_>) -> Option<Makings> {
     }
     let count = reader.u16()?;
     let swaps = (0..count).map(|_| reader.u16()).collect::<Option<_>>()?;
-    let (rest_until, spreading, always) = (reader.u64()?, reader.flag()?, reader.flag()?);
-    Some(Makings { list, closed_at: closed.then_some(at), swaps, rest_until, spreading, always })
+    let (rest_until, changed_at) = (reader.u64()?, reader.u64()?);
+    let (spreading, always) = (reader.flag()?, reader.flag()?);
+    let closed_at = closed.then_some(at);
+    Some(Makings { list, closed_at, changed_at, swaps, rest_until, spreading, always })
 }

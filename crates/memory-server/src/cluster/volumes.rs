@@ -130,6 +130,7 @@ impl ClusterState {
     }
 
     pub(super) fn set_entries(&mut self, epoch: u64, entries: Vec<VolumeEntry>) {
+        self.makings.changed_at = self.clock.now;
         self.set_table(epoch, self.table.sites().to_vec(), entries);
     }
 

@@ -29,6 +29,15 @@ impl ClusterState {
         for copy in self.copies_of_makings() {
             assert_eq!(self.apply(&Command::Copied { now, copy }), Ok(Response::Done));
         }
+        if !self.is_closed_for_makings() {
+            self.rest();
+        }
+    }
+
+    /// Lets the time pass for which the table stays as it is before volumes close (J3).
+    pub(super) fn rest(&mut self) {
+        let now = self.now() + LEASE / 2;
+        assert_eq!(self.apply(&Command::Tick { now }), Ok(Response::Done));
     }
 
     fn report_settled(&mut self, now: u64) {
@@ -114,6 +123,8 @@ fn volumes_close_when_all_copies_are_made_and_open_with_them_when_all_are_settle
         state.apply(&Command::Copied { now: 2, copy }).unwrap();
         assert_eq!(phases(&state).iter().filter(|phase| **phase == Phase::Planned).count(), left);
     }
+    assert!(!state.is_closed_for_makings() && state.needs_tick());
+    state.rest();
     // J3
     let open: Vec<bool> = state.table().volumes().iter().map(|entry| entry.open).collect();
     assert_eq!((state.table().epoch(), open), (3, vec![false, true, false, false]));
@@ -148,6 +159,9 @@ fn a_pause_begins_only_when_nobody_of_an_older_epoch_is_left() {
     assert!(!state.is_closed_for_makings() && state.needs_tick());
     let heir = state.admit(LEASE);
     state.recover(LEASE, &heir, &member);
+    // The volumes have just opened.
+    assert!(state.is_open() && !state.is_closed_for_makings() && state.needs_tick());
+    state.rest();
     assert!(state.is_closed_for_makings());
     assert_eq!(state.table().epoch(), 3);
 }
@@ -169,19 +183,20 @@ fn a_pause_begins_only_when_nobody_needs_recovery() {
 fn a_member_that_dies_in_the_pause_makes_hosts_compare_again() {
     let mut state = with_a_lost_host();
     state.report_copied(1);
-    let dead = state.admit(2);
-    state.activate(2, &dead);
+    let now = state.now();
+    let dead = state.admit(now);
+    state.activate(now, &dead);
     let copy = state.copies_of_makings()[0];
-    state.apply(&Command::Settled { now: 2, copy, epoch: 3 }).unwrap();
+    state.apply(&Command::Settled { now, copy, epoch: 3 }).unwrap();
     assert_eq!(phases(&state)[0], Phase::Settled);
-    let heir = state.admit(2 + LEASE);
+    let heir = state.admit(now + LEASE);
     let client = dead.client;
-    state.ask(2 + LEASE, &heir, Request::Suspect { client }).unwrap();
+    state.ask(now + LEASE, &heir, Request::Suspect { client }).unwrap();
     assert!(!state.quiet());
     assert_eq!(phases(&state)[0], Phase::Copied);
-    state.ask(2 + LEASE, &heir, Request::FreeId { client }).unwrap();
+    state.ask(now + LEASE, &heir, Request::FreeId { client }).unwrap();
     assert!(state.quiet());
-    state.report_settled(2 + LEASE);
+    state.report_settled(now + LEASE);
     assert!(state.is_open());
 }
 
@@ -213,22 +228,22 @@ fn late_and_repeated_reports_change_nothing() {
 fn a_leader_gives_up_a_pause_that_lasts_too_long_and_makings_begin_anew() {
     let mut state = with_a_lost_host();
     state.report_copied(10);
-    let copies = state.copies_of_makings();
-    state.apply(&Command::Tick { now: 5_000_000_010 }).unwrap();
+    let (copies, late) = (state.copies_of_makings(), state.now() + 5_000_000_000);
+    state.apply(&Command::Tick { now: late }).unwrap();
     assert!(!state.is_making_overdue());
-    state.apply(&Command::Tick { now: 5_000_000_011 }).unwrap();
+    state.apply(&Command::Tick { now: late + 1 }).unwrap();
     assert!(state.is_making_overdue());
-    let member = state.admit(5_000_000_011);
-    state.apply(&Command::AbortMaking { now: 5_000_000_012 }).unwrap();
+    let member = state.admit(late + 1);
+    state.apply(&Command::AbortMaking { now: late + 2 }).unwrap();
     assert!(state.is_open() && !state.is_making_overdue());
     assert_eq!((state.table().epoch(), state.copies_of_makings()), (3, copies.clone()));
     assert!(phases(&state).iter().all(|phase| *phase == Phase::Planned));
-    assert!(state.ask(5_000_000_013, &member, Request::Renew).is_ok(), "the epoch goes on");
+    assert!(state.ask(late + 3, &member, Request::Renew).is_ok(), "the epoch goes on");
     // What was settled for the former pause is not settled now.
-    state.unchanged_by(&Command::Settled { now: 5_000_000_013, copy: copies[0], epoch: 3 });
-    state.report_copied(5_000_000_013);
+    state.unchanged_by(&Command::Settled { now: late + 3, copy: copies[0], epoch: 3 });
+    state.report_copied(late + 3);
     assert!(state.is_closed_for_makings());
-    state.unchanged_by(&Command::Settled { now: 5_000_000_013, copy: copies[0], epoch: 3 });
+    state.unchanged_by(&Command::Settled { now: late + 3, copy: copies[0], epoch: 3 });
 }
 
 #[test]
@@ -263,6 +278,8 @@ fn snapshots_keep_makings_in_every_phase() {
         state.apply(&Command::Copied { now: 1, copy }).unwrap();
         check(&state);
     }
+    state.rest();
+    check(&state);
     for copy in state.copies_of_makings() {
         state.apply(&Command::Settled { now: 2, copy, epoch: 3 }).unwrap();
         check(&state);

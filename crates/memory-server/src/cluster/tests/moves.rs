@@ -114,6 +114,7 @@ fn identities_of_both_epochs_of_a_move_end() {
     state.drain_host(0).unwrap();
     let copy = state.makings()[0].copy;
     state.apply(&Command::Copied { now: 2, copy }).unwrap();
+    state.rest();
     assert!(state.is_closed_for_makings() && !state.quiet());
     assert_eq!(state.ask(3, &member, Request::Renew), ended(&member));
     // The primary does not change before everybody of the former epoch is gone.
@@ -166,6 +167,7 @@ fn a_cancelled_drain_leaves_the_host_as_it_was() {
     let member = state.admit(1);
     state.activate(1, &member);
     copies.iter().for_each(|&copy| drop(state.apply(&Command::Copied { now: 2, copy })));
+    state.rest();
     assert!(state.is_closed_for_makings());
     state.cancel_drain(1).unwrap();
     let heir = state.admit(3 + LEASE);
@@ -242,6 +244,7 @@ fn two_hosts_of_which_one_was_replaced_share_the_primaries_without_a_copy() {
     state.spread(Spreading::Now);
     assert_eq!((state.makings().len(), state.makings.swaps.len()), (0, 4));
     // It waits until nobody of the former epoch is left.
+    state.rest();
     assert!(state.is_closed_for_makings() && state.table().epoch() == epoch + 1);
     let later = state.now() + LEASE;
     let heir = state.admit(later);
@@ -278,6 +281,7 @@ fn waves_are_bounded_and_rest_between_pauses() {
     assert_eq!(state.makings().len(), 32);
     let now = state.now();
     report_all(&mut state, now);
+    let now = state.now();
     assert!(state.is_open() && state.table().epoch() == 3, "the first wave does not wait");
     assert!(!state.makings().is_empty(), "the next one is planned");
     for making in state.makings().to_vec() {

@@ -120,7 +120,7 @@ impl SimHost {
 /// How a host begins.
 pub(in crate::world) enum Origin {
     /// It is there from the beginning. One of the first hosts asks for votes at once.
-    Old { log: Recovered, order: Order, eager: bool },
+    Old { log: Box<Recovered>, order: Order, eager: bool },
     /// It has registered.
     New,
 }
@@ -151,7 +151,7 @@ impl World {
         let now = clock.read(net.now);
         let is_new = matches!(origin, Origin::New);
         let (log, start, order, eager) = match origin {
-            Origin::Old { log, order, eager } => (Some(log), Start::Join, order, eager),
+            Origin::Old { log, order, eager } => (Some(*log), Start::Join, order, eager),
             Origin::New => (None, Start::Join, Order::default(), false),
         };
         // A node that has missed so many ticks asks for votes.

@@ -129,7 +129,7 @@ impl World {
         let log = Recovered::founded(voters, state.snapshot());
         for host in up() {
             let own = HostId { cluster: CLUSTER, host: host.number, incarnation: host.incarnation };
-            let (log, order) = (log.clone(), order.clone());
+            let (log, order) = (Box::new(log.clone()), order.clone());
             let origin = Origin::Old { log, order, eager: eager == Some(host.node) };
             self.start_host(own, origin, hosts.clone());
         }
