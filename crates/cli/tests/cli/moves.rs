@@ -6,7 +6,7 @@
 //! change, has the same load at the same time. The operations of each second are compared with its operations
 //! in that second. So the comparison shows the pauses of clients, and not what else the machine does, unless
 //! it stops a process of one cluster for long. `SHERMAN_MOVES` gives the pace in microseconds. The test then
-//! judges every second; with 0 the threads go at full speed. A plain run judges any three seconds together.
+//! judges every second; with 0 the threads go at full speed. A plain run judges any ten seconds together.
 
 use crate::common::servers::Server;
 use crate::common::{command, fresh_path, sherman, text};
@@ -303,13 +303,13 @@ fn assert_even(hosts: &Hosts, copies: usize, among: usize) {
     assert!(counts(hosts).len() == among && counts(hosts).iter().all(even), "{:?}", counts(hosts));
 }
 
-/// No second, or no three, have fewer than half of the operations of as many seconds before anything changed,
+/// No second, or no ten, have fewer than half of the operations of as many seconds before anything changed,
 /// both compared with the cluster that does not change.
 fn judge(seconds: &[[u64; 2]], before: usize) {
     println!("operations in each second, and of the other cluster: {seconds:?}");
     let share = |[ours, others]: [u64; 2]| ours as f64 / others.max(1) as f64;
     let quiet = seconds[1..before].iter().fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
-    let together = if std::env::var_os("SHERMAN_MOVES").is_some() { 1 } else { 3 };
+    let together = if std::env::var_os("SHERMAN_MOVES").is_some() { 1 } else { 10 };
     let least = |together| {
         let sum = |some: &[[u64; 2]]| some.iter().fold([0, 0], |[a, b], one| [a + one[0], b + one[1]]);
         let shares = seconds[before..].windows(together).map(|some| share(sum(some)) / share(quiet));
