@@ -226,7 +226,9 @@ fn refuse_of_servers(settings: &ServeSettings) -> Result<(), Failure> {
     }
     let verbs = |listen: &Listen| matches!(listen, Listen::Verbs(_));
     if settings.file.is_some() && settings.listen.iter().any(|listen| shares(listen) || verbs(listen)) {
-        let reason = "memory that clients map or reach through a NIC cannot lie in a file";
+        let reason = "memory that clients map (shm:) or reach through a NIC (verbs://) cannot lie in files: \
+                      clients would go on writing to it after this process has ended. Leave --file out: the \
+                      other hosts have the second copies";
         return Err(Failure::option("file", reason));
     }
     Ok(())

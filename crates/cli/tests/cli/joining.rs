@@ -285,3 +285,18 @@ fn a_single_host_may_ask_for_two_copies_and_gets_them_when_another_one_joins() -
     assert!(check.status.success(), "{}{}", text(&check.stdout), text(&check.stderr));
     Ok(())
 }
+
+#[test]
+fn a_host_takes_memory_when_it_is_used() -> Result<(), Failure> {
+    const OFFERED: u64 = 16 << 20;
+    let directory = Directory::new("thin");
+    let listen = format!("unix:{}", directory.path("a"));
+    let args = ["--new-cluster", "--memory", "16GiB", "--listen", &listen];
+    let host = Server::start(args.map(str::to_owned).to_vec());
+    open(&listen, patient)?.tree::<u64, u64>(TREE)?.client()?.insert(1, 2)?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", host.pid()))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("a line")?;
+    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
+    assert!(kilobytes < OFFERED / 16, "{kilobytes} kB of {OFFERED}");
+    Ok(())
+}
