@@ -34,6 +34,7 @@ use crate::copy::{CopyPath, LINE, WORD};
 use crate::journal::{self, Journal};
 use crate::line::{Atomicity, Lines};
 use crate::on_chip::OnChip;
+use crate::predecessor::wait_for_predecessor;
 use header::{CHIP_OFFSET, HEADER_BYTES, Image, JOURNAL_OFFSET, PAGE};
 use sherman_pages::mapped::{LockedFile, Mapping};
 use sherman_pages::zeroed::Zeroed;
@@ -200,7 +201,9 @@ fn open_locked(path: &Path) -> Result<(LockedFile, Before), FileProblem> {
     if !found.is_file() {
         return Err(FileProblem::NotAFile);
     }
-    let file = LockedFile::new(file).map_err(|error| match error {
+    let lock = || file.try_clone().map_err(TryLockError::Error).and_then(LockedFile::new);
+    let in_use = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
+    let file = wait_for_predecessor(lock, in_use).map_err(|error| match error {
         TryLockError::WouldBlock => FileProblem::InUse,
         TryLockError::Error(error) => FileProblem::Io { what: "lock", error },
     })?;

@@ -34,6 +34,7 @@
 //! | [`file`](mod@file) | memory in a file, which outlives the process |
 //! | `journal` | the undo journal of a file: the death of the process tears no line |
 //! | [`copy`](mod@copy) | copies that may race |
+//! | [`predecessor`] | waits for a process that is ending |
 //!
 //! `unsafe` is in `copy` (assembly and prefetches), where `line` calls it, and in one marker impl in `gate`.
 //! Everything else, the seqlock included, is safe code over atomics.
@@ -69,6 +70,7 @@ mod membership;
 pub mod memory;
 mod mirror;
 mod on_chip;
+pub mod predecessor;
 pub mod replicated;
 mod server;
 pub mod shared;

@@ -26,6 +26,7 @@ use crate::error::HostError;
 use sherman_embedded::Atomicity;
 use sherman_embedded::file::{FileOptions, peek};
 use sherman_embedded::host::{Host, HostError as MemoryError};
+use sherman_embedded::predecessor::wait_for_predecessor;
 use sherman_memory_server::cluster::ClusterSettings;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -94,7 +95,8 @@ impl Folder {
         let mut lock = OpenOptions::new();
         lock.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = lock.open(path.join(LOCK)).map_err(FolderProblem::io("open the file \"lock\""))?;
-        lock.try_lock().map_err(|error| match error {
+        let in_use = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
+        wait_for_predecessor(|| lock.try_lock(), in_use).map_err(|error| match error {
             TryLockError::WouldBlock => FolderProblem::InUse,
             TryLockError::Error(error) => FolderProblem::io("lock the folder")(error),
         })?;

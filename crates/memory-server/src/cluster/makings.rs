@@ -26,6 +26,8 @@ const PATIENCE_LEASES: u64 = 4;
 
 /// The table stays as it is for a lease divided by this before volumes close for makings (J3).
 const STEADY_PARTS: u64 = 2;
+/// The longest such time. With a long lease a lost copy must not wait for as long.
+const LONGEST_STEADY: u64 = 5_000_000_000;
 
 /// The shortest time between a pause and the next one that is only for planned moves, in leases. Clients join
 /// again twice for each pause, so without it a drain would slow them down for its whole length.
@@ -260,7 +262,7 @@ impl ClusterState {
 
     /// Whether clients have had a while to use the table as it is.
     fn is_steady(&self) -> bool {
-        let rest = self.settings.format.lease_nanos / STEADY_PARTS;
+        let rest = (self.settings.format.lease_nanos / STEADY_PARTS).min(LONGEST_STEADY);
         self.clock.now >= self.makings.changed_at.saturating_add(rest)
     }
 

@@ -8,6 +8,7 @@
 use super::error::ServeError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sherman_control::Address;
+use sherman_embedded::predecessor::wait_for_predecessor;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -84,7 +85,9 @@ impl Listener {
                 if let Some(open) = addresses.iter().find(|address| !exposed && !address.ip().is_loopback()) {
                     return Err(ServeError::Exposed { address: open.to_string() });
                 }
-                let listener = TcpListener::bind(&addresses[..]).map_err(failed)?;
+                let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+                let listener = wait_for_predecessor(|| TcpListener::bind(&addresses[..]), in_use);
+                let listener = listener.map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 // The standard library listens with a backlog of 128; a second call replaces it.
                 rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
@@ -112,6 +115,12 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
     if !found.file_type().is_socket() {
         return Err(ServeError::NotASocket { path: path.to_owned() });
     }
+    let in_use = |error: &ServeError| matches!(error, ServeError::InUse { .. });
+    wait_for_predecessor(|| remove_unused(path), in_use)
+}
+
+/// Removes the socket at `path`, if no process listens on it.
+fn remove_unused(path: &Path) -> Result<(), ServeError> {
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             let failed = |error| ServeError::Bind { listen: Listen::Unix(path.to_owned()), error };
