@@ -240,8 +240,8 @@ impl ClusterState {
     ///
     /// It waits while an identity of an older epoch is left: its successor, an identity of this epoch, may
     /// not have settled its changes yet (E3). It also waits while a member needs recovery: the pause would
-    /// last as long as that, and its end is not certain. And it waits for a while after the table has changed,
-    /// so that an operation that waited for one pause ends before the next one begins.
+    /// last as long as that, and its end is not certain. And it waits for a while after the table has
+    /// changed, so that an operation that waited for one pause ends before the next one begins.
     pub(super) fn close_if_copied(&mut self) {
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
         let waits = waits || !self.is_steady();
