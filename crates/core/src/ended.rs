@@ -55,6 +55,12 @@ impl ComputeServer {
         self.replicas.is_some() && lost && !self.end.succeeded.load(Ordering::Acquire)
     }
 
+    /// Whether this identity has ended because its cluster has a newer table of volumes (E1). The cluster
+    /// answers, but this identity cannot leave any more.
+    pub fn epoch_has_ended(&self) -> bool {
+        matches!(self.end.reason.get(), Some(FabricError::EpochEnded { .. }))
+    }
+
     /// Notes that the process has another identity, which recovers this one.
     pub(crate) fn hand_over(&self) {
         self.end.succeeded.store(true, Ordering::Release);

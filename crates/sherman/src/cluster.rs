@@ -6,7 +6,7 @@ use crate::codec::{Key, Value, tree_types};
 use crate::error::OpenError;
 use crate::event::{Event, Listener};
 use crate::identity::{Identity, Seated};
-use crate::keeper::{StoppableThread, keep};
+use crate::keeper::{StoppableThread, keep, leave_after};
 use crate::mend::Shared;
 use crate::stats::Total;
 use crate::tree::{RawTree, Tree};
@@ -172,10 +172,21 @@ impl Drop for Inner {
         let identity = self.shared.current();
         // The keeper stops last: it renews the lease while the recoverer works.
         identity.stop_recoverer();
+        let joins_soon = joining && identity.compute.epoch_has_ended();
+        let mut is_over = !joining;
         if let Some(keeper) = self.keeper.take() {
-            keeper.stop(!joining);
+            match joins_soon {
+                true => {
+                    let lease = Duration::from_nanos(identity.compute.geometry().lease_nanos);
+                    is_over = keeper.stop_within(lease);
+                }
+                false => keeper.stop(!joining),
+            }
         }
-        identity.leave();
+        let left = identity.leave();
+        if !left && is_over && self.shared.options.rejoin {
+            leave_after(identity, &self.shared.options);
+        }
     }
 }
 

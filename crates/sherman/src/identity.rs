@@ -124,17 +124,24 @@ impl Identity {
     }
 
     /// Leaves the cluster in order, if it still can. Nothing is in flight under the identity any more.
-    pub(crate) fn leave(&self) {
+    /// Returns false if a next identity must recover this one: the cluster answers, but has a newer table.
+    pub(crate) fn leave(&self) -> bool {
         self.stop_recoverer();
         if self.has_ended() {
-            return;
+            return !self.compute.epoch_has_ended();
         }
         // An identity that cannot reach a server now cannot leave either. Other members recover it after its
         // lease has expired.
         let departed = self.borrow_worker().and_then(|worker| block_on(worker.endpoint(), worker.depart()));
-        if departed.is_err() {
-            self.fabric.abandon();
+        if departed.is_ok() {
+            return true;
         }
+        if self.compute.epoch_has_ended() {
+            self.fabric.end();
+            return false;
+        }
+        self.fabric.abandon();
+        true
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Worker<AnyEndpoint>>> {

@@ -33,6 +33,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// An identity that lived this long, and two leases, counts as a success: the backoff starts again with the
 /// first pause.
 const SOUND_LIFE: Duration = Duration::from_secs(1);
+/// How many identities of a handle that leaves may end because the table of volumes changes.
+const LAST_IDENTITIES: u32 = 3;
 /// The interval of checks whether a former identity still has something in flight.
 const QUIET_LOOKS: Duration = Duration::from_millis(1);
 
@@ -90,6 +92,17 @@ impl StoppableThread {
             // The thread does not panic. If it did, that would be no reason to panic here.
             let _ = self.thread.join();
         }
+    }
+
+    /// Asks the thread to stop, and waits for that, but not for longer than `patience`. Returns whether it
+    /// has stopped.
+    pub(crate) fn stop_within(self, patience: Duration) -> bool {
+        self.stop.ask();
+        let end = Instant::now() + patience;
+        while !self.thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(QUIET_LOOKS);
+        }
+        self.thread.is_finished()
     }
 }
 
@@ -192,11 +205,27 @@ fn join_again(
         };
         let Some(event) = shared.replace(&next) else {
             drop(worker);
-            next.leave();
+            if !next.leave() {
+                leave_after(next, &shared.options);
+            }
             return None;
         };
         shared.options.events.tell(&event);
         return Some((next, worker));
+    }
+}
+
+/// Leaves the cluster after an identity that ended because the table of volumes changed: a next identity
+/// recovers it, and leaves. Otherwise nobody might recover it: in a cluster without clients the copies of
+/// volumes could not be made again (J3) before a client comes.
+pub(crate) fn leave_after(mut former: Arc<Identity>, options: &ClusterOptions) {
+    for _ in 0..LAST_IDENTITIES {
+        let Ok((next, worker)) = former.next(options) else { return };
+        drop(worker);
+        if next.leave() {
+            return;
+        }
+        former = next;
     }
 }
 

@@ -300,3 +300,25 @@ fn a_host_takes_memory_when_it_is_used() -> Result<(), Failure> {
     assert!(kilobytes < OFFERED / 16, "{kilobytes} kB of {OFFERED}");
     Ok(())
 }
+
+#[test]
+fn a_client_that_leaves_while_the_table_changes_leaves_nothing_behind() -> Result<(), Failure> {
+    let directory = Directory::new("leaving");
+    let first = directory.host("a", &["--new-cluster", "--replicas", "2", "--hosts", "1", "--lease", "2s"]);
+    let alone = url(&[&first]);
+    let client = open(&alone, patient)?.tree::<u64, u64>(TREE)?.client()?;
+    client.insert(1, 2)?;
+    let before = seen(&alone).ok_or("it answers")?;
+    let _second = directory.host("b", &["--join", &alone]);
+    // The client does not know yet that its epoch has ended.
+    wait_until("a new table", Duration::from_secs(20), || {
+        seen(&alone).is_some_and(|seen| seen.epoch > before.epoch)
+    });
+    drop(client);
+    // Nobody is left who could recover it.
+    wait_until("second copies and no members", Duration::from_secs(4), || {
+        seen(&alone).is_some_and(|seen| seen.is_whole() && seen.members.is_empty())
+    });
+    assert_eq!(open(&alone, patient)?.tree::<u64, u64>(TREE)?.client()?.get(1)?, Some(2));
+    Ok(())
+}

@@ -222,7 +222,8 @@ impl Fleet {
         let began = Instant::now();
         while !self.is_whole() {
             if began.elapsed() > limit {
-                return Err(format!("not whole after {limit:?}: {:?}", self.look()).into());
+                let members = Admin::open(&self.url()).and_then(|admin| admin.members());
+                return Err(format!("not whole after {limit:?}: {:?}, {members:?}", self.look()).into());
             }
             std::thread::sleep(LOOK);
         }
