@@ -17,11 +17,11 @@ use crate::techniques::Techniques;
 use crate::tree::drop::UnfinishedDrops;
 use crate::worker::Worker;
 use sherman_fabric::{Call, Caps, ComputeId, Counters, Endpoint, FabricError, GlobalAddress, Space, calls};
-use sherman_fabric::{Peer, execute};
+use sherman_fabric::{Peer, RequestId, execute};
 use sherman_layout::{Geometry, LaneWidth, ReleaseMode, SUPERBLOCK_BYTES, Superblock};
 use sherman_replica::VolumeTable;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub struct ComputeServer {
     active: AtomicBool,
     /// The incarnation of its id. Known once the compute server is active.
     incarnation: AtomicU32,
+    /// How many requests it has named.
+    named: AtomicU64,
     pub(crate) end: End,
     /// The copies of volumes; `None` without replication.
     pub(crate) replicas: Option<Replicas>,
@@ -150,6 +152,7 @@ impl ComputeServer {
             drops: UnfinishedDrops::default(),
             active: AtomicBool::new(false),
             incarnation: AtomicU32::new(0),
+            named: AtomicU64::new(0),
             end: End::default(),
             replicas,
         }))
@@ -165,6 +168,12 @@ impl ComputeServer {
     pub fn incarnation(&self) -> Option<u32> {
         let known = self.incarnation.load(Ordering::Relaxed);
         (self.is_active() || known != 0).then_some(known)
+    }
+
+    /// A name for a request that control must not carry out twice.
+    pub(crate) fn name_request(&self) -> RequestId {
+        let number = 1 + self.named.fetch_add(1, Ordering::Relaxed);
+        RequestId { client: self.client, incarnation: self.incarnation.load(Ordering::Relaxed), number }
     }
 
     /// Notes the incarnation of its id, which the backend knows from the join. Then a successor ends this

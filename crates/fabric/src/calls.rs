@@ -5,8 +5,8 @@
 //! anything else gives one error, [`FabricError::UnexpectedReply`].
 
 use crate::control::{
-    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, ServerInfo, Span, Spreading, TreeInfo, TreeSpec,
-    Usage as InUse, Verdict,
+    CatalogReply, ChunkClass, Extent, MemberInfo, Renewal, RequestId, ServerInfo, Span, Spreading, TreeInfo,
+    TreeSpec, Usage as InUse, Verdict,
 };
 use crate::group::{Admission, ClusterInfo, CopyProgress, HostOffer, Registration, Store};
 use crate::{ComputeId, FabricError, Request, Response, ServerStats, TreeTypes};
@@ -105,7 +105,7 @@ calls! {
     FreeSpans { spans: Vec<(u64, bool)> } -> () = Response::Done => ();
     SpansOf { client: ComputeId, from: u64 } -> Vec<Span> = Response::Spans(spans) => spans;
     RedoArea -> Extent = Response::RedoArea(area) => area;
-    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes> } -> CatalogReply
+    CreateTree { name: String, spec: TreeSpec, types: Option<TreeTypes>, asked: RequestId } -> CatalogReply
         = Response::Tree(tree) => tree;
     OpenTree { name: String } -> CatalogReply = Response::Tree(tree) => tree;
     ListTrees -> Vec<TreeInfo> = Response::Trees(trees) => trees;

@@ -27,6 +27,19 @@ impl fmt::Display for ComputeId {
     }
 }
 
+/// Names a request that control must not carry out twice, whoever leads, and however late it arrives. It is
+/// unique: an identity numbers its own requests. The next identity of the same process repeats a request
+/// without an answer under the same name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId {
+    /// The client that sent it first.
+    pub client: ComputeId,
+    /// The incarnation of that id.
+    pub incarnation: u32,
+    /// The client's number for it. Numbers ascend.
+    pub number: u64,
+}
+
 /// The receiver of a control request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peer {
@@ -142,7 +155,9 @@ pub enum Request {
     RedoArea,
     /// To control: register a tree, under an id that is never issued again. The answer is [`Response::Tree`].
     /// If the name is taken, it names the existing tree and has `created: false`. The tree is empty, and its
-    /// root word does not lead to a node yet: the first client that needs a root makes it (I53).
+    /// root word does not lead to a node yet: the first client that needs a root makes it (I53). If this very
+    /// request created the tree before, the answer says so again. If it created nothing before, it creates
+    /// nothing now: the answer may be [`Refusal::NoSuchTree`].
     CreateTree {
         /// Name, 1..=128 bytes of UTF-8.
         name: String,
@@ -150,6 +165,9 @@ pub enum Request {
         spec: TreeSpec,
         /// The types of its keys and values, if the catalog should keep them. Control does not compare them.
         types: Option<TreeTypes>,
+        /// The name of the request. A group gives the same answer to the same request. Elsewhere no request
+        /// comes twice, and this does not matter.
+        asked: RequestId,
     },
     /// To control: look up a tree. The answer is [`Response::Tree`], or [`Refusal::NoSuchTree`]. Control does
     /// not know the root word. The sender reads there whether the tree has ended.

@@ -43,7 +43,7 @@ pub mod work;
 pub use address::{GlobalAddress, Space};
 pub use calls::Call;
 pub use caps::{Caps, FenceMode};
-pub use control::{ComputeId, Peer, Refusal, Request, Response, Seen, ServerInfo, Verdict};
+pub use control::{ComputeId, Peer, Refusal, Request, RequestId, Response, Seen, ServerInfo, Verdict};
 pub use copies::{Progress, Reach, Role, Roles};
 pub use counters::{Counters, Tally};
 pub use endpoint::{Clock, Endpoint, Fabric, Ticket};

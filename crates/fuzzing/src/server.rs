@@ -4,7 +4,7 @@
 use crate::source::Source;
 use crate::{Reached, superblock};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
-use sherman_fabric::{ComputeId, Memory, Request, Seen, Space, TreeTypes};
+use sherman_fabric::{ComputeId, Memory, Request, RequestId, Seen, Space, TreeTypes};
 use sherman_layout::control::{CONTROL_BLOCK_BYTES, STATE_OFFSET};
 use sherman_layout::testing::{VecMemory, small_options};
 use sherman_layout::{ControlGeometry, FormatOptions, SUPERBLOCK_BYTES};
@@ -161,6 +161,7 @@ fn request(source: &mut Source<'_>) -> Request {
                 internal_bytes: 1024,
             },
             types: TreeTypes::new(&name(), "u64"),
+            asked: RequestId::default(),
         },
         10 => Request::Activate,
         11 => Request::OpenTree { name: name() },

@@ -21,12 +21,23 @@ pub enum Mutant {
     NobodyLost,
     /// Any node answers a request for the table from its own memory, which may be old.
     TablesFromMemory,
+    /// A request to create a tree that comes again is another request: it says that the tree exists.
+    CreationsUnnamed,
+    /// A leader that does not hear a majority of the voters declares hosts lost all the same.
+    DeclaresUnheard,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: &[Self] =
-        &[Self::GrantsAlone, Self::LeadUnsaid, Self::PauseCounts, Self::NobodyLost, Self::TablesFromMemory];
+    pub const ALL: &[Self] = &[
+        Self::GrantsAlone,
+        Self::LeadUnsaid,
+        Self::PauseCounts,
+        Self::NobodyLost,
+        Self::TablesFromMemory,
+        Self::CreationsUnnamed,
+        Self::DeclaresUnheard,
+    ];
 }
 
 thread_local! {

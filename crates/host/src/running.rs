@@ -46,8 +46,8 @@ const SIGNS: u32 = 5;
 /// The most bytes that the control state may ever have. A host that joins gets it in one message, which also
 /// has the table and the hosts.
 const LARGEST_STATE: u64 = MAX_FRAME as u64 - (512 << 10);
-/// Bytes that a snapshot has for each id, beside the member table.
-const HOLDER_BYTES: u64 = 18;
+/// The most bytes that a snapshot has for each id, beside the member table.
+const HOLDER_BYTES: u64 = 18 + 12 + 14;
 /// The shortest and the longest time for a connection or an answer between hosts.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);

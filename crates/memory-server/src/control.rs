@@ -186,7 +186,7 @@ impl Control {
     fn catalog_request(&mut self, memory: &dyn Memory, request: &Request) -> Result<Response, Refusal> {
         let (geometry, Self { catalog, servers, avoided, .. }) = (self.block.geometry, self);
         match request {
-            Request::CreateTree { name, spec, types } => {
+            Request::CreateTree { name, spec, types, .. } => {
                 let new = NewTree { name, spec: *spec, types: *types };
                 let is_lost = |server| servers.is_lost(server) || avoided.contains(&server);
                 let (info, created) = catalog.create(memory, &geometry, new, is_lost)?;

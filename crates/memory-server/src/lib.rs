@@ -55,6 +55,8 @@ pub mod cluster;
 pub mod control;
 pub mod leases;
 pub mod members;
+#[cfg(feature = "mutants")]
+pub mod mutant;
 pub mod server;
 pub mod servers;
 pub mod spans;

@@ -17,7 +17,9 @@ use roll::{LEASE, Roll};
 use sherman_fabric::control::{
     CatalogReply, ChunkClass, Extent, Renewal, TreeInfo, TreeSpec, Usage, Verdict,
 };
-use sherman_fabric::{ComputeId, GlobalAddress, Memory, Refusal, Request, Response, Space, TreeTypes};
+use sherman_fabric::{
+    ComputeId, GlobalAddress, Memory, Refusal, Request, RequestId, Response, Space, TreeTypes,
+};
 use sherman_layout::FormatOptions;
 use sherman_layout::testing::small_options;
 use std::collections::{BTreeMap, BTreeSet};
@@ -321,7 +323,7 @@ impl Model {
             68..80 => Request::RedoArea,
             80..86 => {
                 let types = types_of(&name);
-                Request::CreateTree { name, spec: SPEC, types }
+                Request::CreateTree { name, spec: SPEC, types, asked: RequestId::default() }
             }
             86..90 => Request::OpenTree { name },
             90..92 => {

@@ -12,9 +12,12 @@ use crate::stats::Total;
 use crate::tree::{RawTree, Tree};
 use crate::tree_options::TreeOptions;
 use crate::url;
-use sherman_core::{ComputeOptions, Error, Techniques, TreeState, Walk, Worker};
+use sherman_core::{ComputeOptions, Creation, Error, Techniques, TreeState, Walk, Worker};
 use sherman_executor::block_on;
-use sherman_fabric::{Counters, Endpoint, FabricError, Peer, Refusal, ServerStats, calls, control};
+use sherman_fabric::control::TreeSpec;
+use sherman_fabric::{
+    Counters, Endpoint, FabricError, Peer, Refusal, ServerStats, TreeTypes, calls, control,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -378,23 +381,33 @@ impl Cluster {
         options: &TreeOptions,
     ) -> Result<Tree<K, V>, Error> {
         let (spec, types) = (options.clone().sizes(K::LEN, V::LEN).spec()?, tree_types::<K, V>());
-        let tree = self.run(async |worker| worker.typed_tree(name, &spec, types.as_ref()).await)?;
-        Ok(self.adopt(tree).typed())
+        Ok(self.adopt(self.find_or_create(name, &spec, types.as_ref())?).typed())
     }
 
     /// Opens the tree `name`, or creates it empty, for keys and values as byte strings of the sizes in
     /// `options`. Opens typed trees too, and creates a tree without types.
     pub fn raw_tree(&self, name: &str, options: &TreeOptions) -> Result<RawTree, Error> {
         let spec = options.spec()?;
-        Ok(self.adopt(self.run(async |worker| worker.tree(name, &spec).await)?))
+        Ok(self.adopt(self.find_or_create(name, &spec, None)?))
     }
 
     /// As [`raw_tree`](Self::raw_tree); also whether this call created the tree.
     pub fn raw_tree_or_new(&self, name: &str, options: &TreeOptions) -> Result<(RawTree, bool), Error> {
         let spec = options.spec()?;
-        let tree = self.run(async |worker| worker.tree(name, &spec).await)?;
+        let tree = self.find_or_create(name, &spec, None)?;
         let created = tree.was_created();
         Ok((self.adopt(tree), created))
+    }
+
+    /// If the identity ends meanwhile, the next one still learns whether this call created the tree.
+    fn find_or_create(
+        &self,
+        name: &str,
+        spec: &TreeSpec,
+        types: Option<&TreeTypes>,
+    ) -> Result<Arc<TreeState>, Error> {
+        let creation = Creation::default();
+        self.run(async |worker| worker.typed_tree_again(name, spec, types, &creation).await)
     }
 
     /// The tree that this compute server already has open, or the one just opened. All users share one index

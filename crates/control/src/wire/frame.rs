@@ -14,7 +14,7 @@ use super::group::FILL_HEAD;
 use sherman_fabric::control::MOST_FREED;
 
 /// The version of the protocol that this build speaks. It speaks no other.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 16;
 

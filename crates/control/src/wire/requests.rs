@@ -5,7 +5,7 @@ use super::group::{
     PROGRESS, STORE_AT_LEAST, put_offer, put_progress, put_store, read_offer, read_progress, read_store,
 };
 use sherman_fabric::control::{ChunkClass, MOST_FREED, Spreading, TreeSpec};
-use sherman_fabric::{ComputeId, Request, TreeTypes, TypeName};
+use sherman_fabric::{ComputeId, Request, RequestId, TreeTypes, TypeName};
 
 /// Appends a request. Fails, and appends nothing, if this version of the protocol does not know it.
 pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError> {
@@ -29,11 +29,14 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) -> Result<(), WireError
             });
         }
         Request::RedoArea => out.put_u8(5),
-        Request::CreateTree { name, spec, types } => {
+        Request::CreateTree { name, spec, types, asked: RequestId { client, incarnation, number } } => {
             out.put_u8(6);
             out.put_text(name);
             put_spec(out, spec);
             put_types(out, types.as_ref());
+            out.put_u16(client.0);
+            out.put_u32(*incarnation);
+            out.put_u64(*number);
         }
         Request::OpenTree { name } => {
             out.put_u8(8);
@@ -155,6 +158,7 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
             name: reader.text()?.to_owned(),
             spec: read_spec(reader)?,
             types: read_types(reader)?,
+            asked: read_request_id(reader)?,
         },
         8 => Request::OpenTree { name: reader.text()?.to_owned() },
         9 => Request::ListTrees,
@@ -215,6 +219,10 @@ fn read_request(reader: &mut Reader<'_>) -> Result<Request, WireError> {
 fn put_whom(out: &mut Vec<u8>, number: u8, client: ComputeId) {
     out.put_u8(number);
     out.put_u16(client.0);
+}
+
+fn read_request_id(reader: &mut Reader<'_>) -> Result<RequestId, WireError> {
+    Ok(RequestId { client: read_client(reader)?, incarnation: reader.u32()?, number: reader.u64()? })
 }
 
 fn read_client(reader: &mut Reader<'_>) -> Result<ComputeId, WireError> {
@@ -287,7 +295,8 @@ mod tests {
         let spec = TreeSpec { format: 0, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
         let mut out = Vec::new();
         let types = TreeTypes::new(&"x".repeat(31), &"x".repeat(31));
-        let create = Request::CreateTree { name: "x".repeat(128), spec, types };
+        let asked = RequestId::default();
+        let create = Request::CreateTree { name: "x".repeat(128), spec, types, asked };
         put_request(&mut out, &create).unwrap();
         let most = super::super::frame::MAX_CALL as usize;
         assert!(out.len() < most / 2);

@@ -12,8 +12,8 @@ use sherman_fabric::group::{
 };
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
-    ComputeId, FabricError, GlobalAddress, Refusal, Request, Response, ServerInfo, ServerStats, Space,
-    TreeTypes, Verdict,
+    ComputeId, FabricError, GlobalAddress, Refusal, Request, RequestId, Response, ServerInfo, ServerStats,
+    Space, TreeTypes, Verdict,
 };
 use std::fmt::Debug;
 
@@ -71,8 +71,13 @@ pub(super) fn requests() -> Vec<Request> {
         Request::FreeSpans { spans: Vec::new() },
         Request::FreeSpans { spans: vec![(u64::MAX, true), (64, false)] },
         Request::RedoArea,
-        Request::CreateTree { name: name(), spec: SPEC, types: None },
-        Request::CreateTree { name: name(), spec: SPEC, types: types() },
+        Request::CreateTree { name: name(), spec: SPEC, types: None, asked: RequestId::default() },
+        Request::CreateTree {
+            name: name(),
+            spec: SPEC,
+            types: types(),
+            asked: RequestId { client: CLIENT, incarnation: u32::MAX, number: u64::MAX - 1 },
+        },
         Request::OpenTree { name: String::new() },
         Request::ListTrees,
         Request::DropTree { name: name(), id: u32::MAX },

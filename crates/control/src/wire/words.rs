@@ -53,6 +53,8 @@ const KNOWN: &[&str] = &[
     "the cluster has no number left for a memory server",
     "the memory server has another incarnation",
     "a member may not send this request",
+    "the request is so old that its outcome is forgotten",
+    "the request's id names no client",
 ];
 
 /// Why the server refuses a `Join` that comes as a call.

@@ -12,6 +12,7 @@
 //! | [`image`] | what a bulk load leaves, node by node, without doing it |
 //! | [`merge`] | merging what became too empty; shrinking the root |
 //! | [`mod@write`] | turning patches and splits into work lists, redo records included |
+//! | [`Creation`] | a creation of a tree that may outlive the identity that began it |
 //! | [`clear`] | clearing a tree |
 //! | [`mod@drop`] | dropping a tree |
 //! | [`check`] | visiting every node, to verify a tree while others write |
@@ -22,6 +23,7 @@ pub mod bulk;
 pub mod check;
 pub mod clear;
 mod combine;
+mod creation;
 pub mod descend;
 pub mod drop;
 pub mod get;
@@ -39,6 +41,8 @@ pub mod separator;
 mod shared;
 pub mod walk;
 pub mod write;
+
+pub use creation::Creation;
 
 use crate::cache::IndexCache;
 use crate::cause::Cause;
@@ -238,9 +242,26 @@ impl<E: Endpoint> Worker<E> {
         spec: &TreeSpec,
         types: Option<&TreeTypes>,
     ) -> Result<Arc<TreeState>, Error> {
+        self.typed_tree_again(name, spec, types, &Creation::default()).await
+    }
+
+    /// As [`typed_tree`](Self::typed_tree), for a caller that repeats it under its next identity with the
+    /// same `creation`: if the former identity created the tree and did not learn it, this call has created
+    /// it.
+    pub async fn typed_tree_again(
+        &self,
+        name: &str,
+        spec: &TreeSpec,
+        types: Option<&TreeTypes>,
+        creation: &Creation,
+    ) -> Result<Arc<TreeState>, Error> {
         self.check_spec(spec)?;
-        let tree = match self.open_tree(name).await {
-            Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec, types).await?,
+        let found = match creation.unanswered() {
+            Some(_) => Err(Error::NoSuchTree { name: name.to_owned() }),
+            None => self.open_tree(name).await,
+        };
+        let tree = match found {
+            Err(Error::NoSuchTree { .. }) => self.create_tree(name, spec, types, creation).await?,
             other => other?,
         };
         tree.check_spec(spec)?;
@@ -312,6 +333,7 @@ impl<E: Endpoint> Worker<E> {
         name: &str,
         spec: &TreeSpec,
         types: Option<&TreeTypes>,
+        creation: &Creation,
     ) -> Result<Arc<TreeState>, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::Refused(Refusal::BadName));
@@ -319,7 +341,7 @@ impl<E: Endpoint> Worker<E> {
         let (op, class) = (self.op(), TreeShape::new(spec, 0)?.leaf.class());
         loop {
             let place = op.place_of_leaf(class).await?;
-            let tree = match self.enter_tree(name, spec, types).await {
+            let tree = match self.enter_tree(name, spec, types, creation).await {
                 Ok(tree) if tree.shape.leaf.class() == class => tree,
                 entered => {
                     self.compute.alloc.give_back(class, place.address, place.version);
@@ -328,6 +350,8 @@ impl<E: Endpoint> Worker<E> {
                         Ok(tree) if self.has_root(&tree, None).await? => return Ok(tree),
                         Ok(tree) => self.clear_entry(&tree.info).await?,
                         Err(Error::Refused(Refusal::TooManyTrees)) if self.clear_ended().await? => {}
+                        // A repeated request creates nothing if it created nothing at first.
+                        Err(Error::NoSuchTree { .. }) => {}
                         Err(error) => return Err(error),
                     }
                     op.retry(Cause::StalePointer).await?;
@@ -349,9 +373,19 @@ impl<E: Endpoint> Worker<E> {
         name: &str,
         spec: &TreeSpec,
         types: Option<&TreeTypes>,
+        creation: &Creation,
     ) -> Result<Arc<TreeState>, Error> {
-        let request = calls::CreateTree { name: name.to_owned(), spec: *spec, types: types.copied() };
-        let reply = self.op().call(Peer::Control, request).await?;
+        let asked = creation.unanswered().unwrap_or_else(|| self.compute.name_request());
+        creation.begin(asked);
+        let request = calls::CreateTree { name: name.to_owned(), spec: *spec, types: types.copied(), asked };
+        let reply = self.op().call(Peer::Control, request).await;
+        match &reply {
+            // An identity that has ended does not learn what became of its request.
+            Err(FabricError::Refused(Refusal::Fenced { .. } | Refusal::NotAMember { .. })) => {}
+            Ok(_) | Err(FabricError::Refused(_)) => creation.end(),
+            Err(_) => {}
+        }
+        let reply = reply?;
         self.check_spec(&reply.info.spec)?;
         self.compute.check_root_word(reply.info.root_word)?;
         TreeState::new(reply.info, self.compute.options().cache_bytes, reply.created)

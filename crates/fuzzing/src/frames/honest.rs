@@ -13,8 +13,8 @@ use sherman_fabric::control::{
 };
 use sherman_fabric::stats::{HotWord, RefusedCount};
 use sherman_fabric::{
-    Caps, ComputeId, FabricError, FenceMode, GlobalAddress, Refusal, Request, Response, Seen, ServerInfo,
-    ServerStats, Space, TreeTypes, Verdict, WorkList,
+    Caps, ComputeId, FabricError, FenceMode, GlobalAddress, Refusal, Request, RequestId, Response, Seen,
+    ServerInfo, ServerStats, Space, TreeTypes, Verdict, WorkList,
 };
 use sherman_soft_nic::verbs;
 
@@ -151,7 +151,9 @@ fn request(source: &mut Source<'_>) -> Request {
         4 => Request::RedoArea,
         5 => {
             let (name, spec, types) = (name(source), spec(source), types(source));
-            Request::CreateTree { name, spec, types }
+            let (incarnation, number) = (u32::from(source.byte()), source.u64());
+            let asked = RequestId { client: client(source), incarnation, number };
+            Request::CreateTree { name, spec, types, asked }
         }
         6 => Request::Activate,
         7 => Request::OpenTree { name: name(source) },

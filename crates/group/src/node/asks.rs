@@ -25,6 +25,8 @@ impl<R> Node<R> {
     pub fn ask(&mut self, asker: Asker, request: Request, reply: R, now: u64) {
         #[cfg(feature = "mutants")]
         let Some((request, reply)) = self.answer_alone(request, reply) else { return };
+        #[cfg(feature = "mutants")]
+        let request = forget_name(request, now);
         match request {
             Request::Cluster => {
                 let info = Response::Cluster(Box::new(self.info()));
@@ -181,6 +183,18 @@ impl<R> Node<R> {
         };
         self.answers.push((reply, answer));
     }
+}
+
+/// A planted bug: a request gets another name each time that it comes.
+#[cfg(feature = "mutants")]
+fn forget_name(mut request: Request, now: u64) -> Request {
+    use crate::mutant::{Mutant, planted};
+    if let Request::CreateTree { asked, .. } = &mut request
+        && planted(Mutant::CreationsUnnamed)
+    {
+        asked.number = now;
+    }
+    request
 }
 
 /// Why a host is refused that the group has no room for.

@@ -243,6 +243,10 @@ impl ClusterState {
     /// last as long as that, and its end is not certain. And it waits for a while after the table has
     /// changed, so that an operation that waited for one pause ends before the next one begins.
     pub(super) fn close_if_copied(&mut self) {
+        #[cfg(feature = "mutants")]
+        if crate::mutant::planted(crate::mutant::Mutant::SwapsOpen) && !self.is_closed_for_makings() {
+            return self.swap_at_once();
+        }
         let waits = self.is_closed_for_makings() || self.has_closed_volumes() || self.needs_recovery();
         let waits = waits || !self.is_steady();
         let rests = self.makings.are_planned() && self.clock.now < self.makings.rest_until;
@@ -279,6 +283,10 @@ impl ClusterState {
         if !self.is_closed_for_makings() {
             return;
         }
+        #[cfg(feature = "mutants")]
+        if crate::mutant::planted(crate::mutant::Mutant::SwapsUnquiet) && self.makings.list.is_empty() {
+            return self.open_with_copies();
+        }
         if !self.quiet() {
             // Only recovery can have written. To be safe, the hosts compare again.
             let settled = self.makings.list.iter_mut().filter(|making| making.phase == Phase::Settled);
@@ -309,6 +317,21 @@ impl ClusterState {
         self.set_entries(self.table.epoch() + 1, entries);
         self.end_pause(planned);
         self.plan();
+    }
+
+    /// A planted bug: swaps without a pause.
+    #[cfg(feature = "mutants")]
+    fn swap_at_once(&mut self) {
+        let mut entries = self.table.volumes().to_vec();
+        let swaps = std::mem::take(&mut self.makings.swaps);
+        for volume in &swaps {
+            if let Some(entry) = entries.get_mut(usize::from(*volume)) {
+                std::mem::swap(&mut entry.primary, &mut entry.backup);
+            }
+        }
+        if !swaps.is_empty() {
+            self.set_entries(self.table.epoch() + 1, entries);
+        }
     }
 
     /// Ends a pause. `planned` says whether it was for moves alone.

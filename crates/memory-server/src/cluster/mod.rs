@@ -20,7 +20,7 @@
 //! have been executed. A repeated [`Command::Register`], [`Command::HostLost`], [`Request::Leave`] or
 //! [`Request::FreeId`] gets the same answer. A repeated [`Command::Join`] issues one more id, whose lease
 //! runs out. A repeated [`Request::Succeed`] gets the same verdict until somebody asks something else about
-//! the former identity.
+//! the former identity. A repeated [`Request::CreateTree`] gets the answer of the first one.
 //!
 //! **Fences.** This state cannot fence anybody. Recoverers do, on every copy (X1).
 //!
@@ -32,10 +32,12 @@
 //! | [`Making`] | copies that are made: again after a loss, or in place of one that moves |
 //! | `moves` | which copies move: a host that shall leave is drained, and copies are spread evenly |
 //! | `successions` | the last answers to successors, in case they ask again |
+//! | `creations` | the last answers to clients that created trees, in case they ask again |
 //! | `identities` | for every id its epoch, and until when its holder may count on its lease |
 //! | `snapshot` | the whole state as bytes |
 
 mod bytes;
+mod creations;
 pub mod hosts;
 mod identities;
 mod makings;
@@ -55,6 +57,7 @@ pub use makings::{Making, Phase};
 pub use settings::ClusterSettings;
 
 use crate::Control;
+use creations::Creations;
 use hosts::Hosts;
 use identities::Identities;
 use makings::Makings;
@@ -208,6 +211,7 @@ pub struct ClusterState {
     identities: Identities,
     makings: Makings,
     successions: Successions,
+    creations: Creations,
     /// The ids that the last command freed without a request of their holder or of a recoverer.
     reaped: Vec<ComputeId>,
 }
@@ -235,6 +239,7 @@ impl ClusterState {
             identities: Identities::default(),
             makings: Makings::default(),
             successions: Successions::default(),
+            creations: Creations::default(),
             reaped: Vec::new(),
         })
     }
@@ -464,6 +469,7 @@ impl ClusterState {
             // The sender asks again, because it did not get the answer.
             Request::Leave if self.is_free(from) => return Ok(Response::Done),
             Request::FreeId { client } if self.is_free(*client) => return Ok(Response::Done),
+            Request::CreateTree { asked, .. } => return self.create_tree(from, request, *asked),
             _ => {}
         }
         let response = self.control.apply(&self.memory, from, request, self.clock.now)?;

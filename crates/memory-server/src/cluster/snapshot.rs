@@ -11,9 +11,12 @@
 //!  | swaps  u16 | each: volume u16 | no planned pause until  u64 | last change of the table  u64 |
 //!  | spreading  u8 | always  u8 |
 //!  | successions  u32 | each: former id u16, its incarnation u32, successor u16, its incarnation u32 |
+//!  | creations  u16 | each: client u16, its incarnation u32, number u64, tree u32, root word u64 |
+//!  | forgotten creations  u32 | each: client u16, its incarnation u32, number u64 |
 //! ```
 
 use super::bytes::{Put, Reader};
+use super::creations::Creations;
 use super::hosts::{Host, Hosts};
 use super::identities::{Holder, Identities};
 use super::makings::{Making, Makings, Phase};
@@ -73,6 +76,7 @@ impl ClusterState {
         [rest_until, changed_at].iter().for_each(|&&time| out.put_u64(time));
         [*spreading, *always].iter().for_each(|flag| out.put_u8((*flag).into()));
         self.successions.write(&mut out);
+        self.creations.write(&mut out);
         out
     }
 
@@ -93,6 +97,7 @@ impl ClusterState {
         let identities = read_identities(&mut reader, former_until)?;
         let makings = read_makings(&mut reader)?;
         let successions = Successions::read(&mut reader)?;
+        let creations = Creations::read(&mut reader)?;
         reader.end()?;
         if control.cluster() != cluster || *control.geometry() != geometry || base > now {
             return None;
@@ -109,6 +114,7 @@ impl ClusterState {
             identities,
             makings,
             successions,
+            creations,
             reaped: Vec::new(),
         };
         state.is_legal().then_some(state)
@@ -138,6 +144,7 @@ impl ClusterState {
             && (1..=self.control.geometry().member_capacity).all(known)
             && self.makings_are_legal()
             && self.successions.ids().all(|client| holders.contains_key(&client))
+            && self.creations.clients().all(|client| holders.contains_key(&client))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the control state of a cluster of hosts.
 
+mod creations;
 mod fuzz;
 mod makings;
 mod moves;
@@ -8,6 +9,7 @@ mod returned;
 use super::settings::memory_id;
 use super::*;
 use crate::cluster::hosts::{MOST_ADDRESS, MOST_LOST};
+use creations::name_of;
 use sherman_fabric::ServerInfo;
 use sherman_fabric::control::{Renewal, TreeSpec, Verdict};
 use sherman_layout::testing::small_options;
@@ -308,7 +310,8 @@ fn the_others_go_on_without_a_volume_that_has_lost_both_copies() {
     // New trees avoid what is lost, also after a restart from a snapshot.
     let spec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
     for round in 0..4 {
-        let create = Request::CreateTree { name: format!("t{round}"), spec, types: None };
+        let asked = name_of(&member, round);
+        let create = Request::CreateTree { name: format!("t{round}"), spec, types: None, asked };
         match state.ask(9 * LEASE, &member, create) {
             Ok(Response::Tree(reply)) => assert!(!lost.contains(&reply.info.root_word.server())),
             Err(FabricError::Refused(Refusal::TooManyTrees)) => assert!(round > 0),
@@ -458,7 +461,8 @@ fn members_may_ask_what_concerns_members_alone() {
         assert_eq!(state.ask(1, &member, request), Err(Refusal::NotHere.into()));
     }
     let spec = TreeSpec { format: 1, key_len: 8, value_len: 8, leaf_bytes: 1024, internal_bytes: 1024 };
-    let create = Request::CreateTree { name: "t".into(), spec, types: None };
+    let asked = name_of(&member, 1);
+    let create = Request::CreateTree { name: "t".into(), spec, types: None, asked };
     assert!(matches!(state.ask(1, &member, create), Ok(Response::Tree(reply)) if reply.created));
     assert_eq!(state.trees().len(), 1);
     let volumes = state.ask(1, &member, Request::Volumes);

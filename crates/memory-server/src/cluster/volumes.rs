@@ -63,6 +63,10 @@ impl ClusterState {
             entry.copies().any(|(_, copy)| is_on(copy, &[host]))
                 && entry.copies().all(|(_, copy)| is_on(copy, silent))
         };
+        #[cfg(feature = "mutants")]
+        if crate::mutant::planted(crate::mutant::Mutant::AwaitsNobody) {
+            return false;
+        }
         self.hosts.get(host).is_some_and(|host| host.keeps) && self.table.volumes().iter().any(last)
     }
 

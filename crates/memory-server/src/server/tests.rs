@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::testing::Pair;
-use sherman_fabric::GlobalAddress;
 use sherman_fabric::control::{CatalogReply, Usage};
 use sherman_fabric::control::{ChunkClass, TreeSpec};
+use sherman_fabric::{GlobalAddress, RequestId};
 use sherman_layout::SUPERBLOCK_BYTES;
 use sherman_layout::testing::{VecMemory, small_options};
 use sherman_layout::{LaneWidth, LockOptions, ReleaseMode};
@@ -39,7 +39,7 @@ impl World {
 }
 
 fn tree(name: &str) -> Request {
-    Request::CreateTree { name: name.to_owned(), spec: SPEC, types: None }
+    Request::CreateTree { name: name.to_owned(), spec: SPEC, types: None, asked: RequestId::default() }
 }
 
 fn root_only() -> [Request; 4] {

@@ -2,6 +2,7 @@
 
 use super::*;
 use fastrand::Rng;
+use sherman_fabric::RequestId;
 use sherman_fabric::control::Spreading;
 use std::collections::BTreeMap;
 
@@ -56,7 +57,10 @@ impl Model {
             18 => Request::Relieve { client },
             19 => Request::Condemn { client },
             20 => Request::Short,
-            21 => Request::CreateTree { name: format!("t{}", rng.u32(..6)), spec, types: None },
+            21 => {
+                let asked = RequestId { client, incarnation, number: rng.u64(..8) };
+                Request::CreateTree { name: format!("t{}", rng.u32(..6)), spec, types: None, asked }
+            }
             22 => rng.choice([Request::ListTrees, Request::Volumes, Request::RedoArea]).unwrap(),
             23 if rng.bool() => Request::Drain { host: rng.u16(..60), cancel: rng.bool() },
             _ if rng.u32(..6) == 0 => Request::DeclareLost { server: rng.u16(..60) },
