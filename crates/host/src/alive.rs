@@ -18,8 +18,11 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a host that has left still takes part in the group, unless the group lets it go before.
+/// How long a host that has left still takes part in the group, at least: another voter may have died, and
+/// the group needs this host's vote to declare that one lost.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// The same, in signs of life: three times as long as a host may be silent.
+const LINGER_SIGNS: u32 = 15;
 
 /// How often a process says that it goes on as a host, while the state does not know it.
 const RETURN: Duration = Duration::from_millis(50);
@@ -96,8 +99,7 @@ impl Alive {
                     return self.end.set(Ended::Lost { host: server });
                 }
                 Ok(Err(FabricError::Refused(Refusal::HostLeft { host }))) if host == self.own.host => {
-                    // The group may still need this host's vote to go on without it.
-                    self.end.sleep(LINGER);
+                    self.end.sleep(LINGER.max(self.every * LINGER_SIGNS));
                     return self.end.set(Ended::Left { host });
                 }
                 Ok(Err(FabricError::Refused(Refusal::NotLeader { leader }))) if !leader.is_empty() => {

@@ -246,7 +246,7 @@ impl<R> Node<R> {
         let node = group.status().id;
         let hears = office.hears_majority(node, &members.voters, state, detect / 2, now);
         #[cfg(feature = "mutants")]
-        let hears = hears || planted(Mutant::PauseCounts);
+        let hears = hears || planted(Mutant::PauseCounts) || planted(Mutant::DeclaresUnheard);
         if !hears {
             return office.listen_anew();
         }
@@ -328,6 +328,9 @@ impl<R> Node<R> {
         }
         let (mut begun, until) = (None, now.saturating_add(self.patience()));
         for change in self.wanted_changes() {
+            if self.needs_vote(change, now) {
+                continue;
+            }
             match self.group.change(change) {
                 Ok(ticket) => {
                     begun = Some((ticket, until));
@@ -344,6 +347,20 @@ impl<R> Node<R> {
             office.next_members = if begun.is_some() { now } else { now + every };
             office.change = begun;
         }
+    }
+
+    /// Whether a host that has left must vote a while longer: the leader does not hear a majority of the
+    /// others. One of them may have died, and without this host nobody could say so.
+    fn needs_vote(&self, change: Change, now: u64) -> bool {
+        let (Change::Remove(node), Some(office), Some(state)) = (change, &self.office, self.state()) else {
+            return false;
+        };
+        let has_left = state.hosts().iter().any(|host| host.info.node == node && host.info.has_left());
+        let others: Vec<NodeId> =
+            self.members.voters.iter().copied().filter(|voter| *voter != node).collect();
+        let votes = others.len() < self.members.voters.len();
+        let own = self.group.status().id;
+        has_left && votes && !office.hears_majority(own, &others, state, self.options.detect / 2, now)
     }
 
     fn wanted_changes(&self) -> Vec<Change> {
@@ -376,7 +393,8 @@ fn wanted_changes(
     let without_vote = wanted.iter().filter(|node| !voters.contains(node));
     let mut promote: Vec<NodeId> =
         without_vote.filter(|node| learners.contains(node) && is_ready(**node)).copied().collect();
-    let staying = voters.iter().filter(|node| present.contains(node) || **node == own).count();
+    // A host that shall leave is not wanted: another one votes before it goes.
+    let staying = voters.iter().filter(|node| wanted.contains(node) || **node == own).count();
     if (staying + promote.len()).is_multiple_of(2) {
         promote.pop();
     }
@@ -434,6 +452,16 @@ mod tests {
             [Change::Remove(2)],
             "of two hosts one votes"
         );
+    }
+
+    #[test]
+    fn another_host_votes_before_a_voter_leaves() {
+        let mut members = Members { voters: vec![1, 2, 3], learners: Vec::new() };
+        // Host 3 shall leave, and host 4 has joined.
+        let changes = settle(&mut members, &[1, 2, 3, 4], &[1, 2, 4]);
+        assert_eq!(changes, [Change::AddLearner(4), Change::Promote(4)]);
+        assert_eq!(settle(&mut members, &[1, 2, 4], &[1, 2, 4]), [Change::Remove(3)]);
+        assert_eq!(members.voters, [1, 2, 4]);
     }
 
     #[test]
