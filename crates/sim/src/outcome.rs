@@ -87,6 +87,14 @@ pub enum Fault {
         /// Its number.
         host: u16,
     },
+    /// The process of a host ends, and the next one goes on with its memory and its log (I4). Needs a control
+    /// group.
+    HostRestarts {
+        /// Its number. `u16::MAX` for the host that leads then.
+        host: u16,
+        /// How many events later the next process starts.
+        steps: u64,
+    },
     /// A new host registers. It has room for a copy of every volume.
     HostJoins,
     /// A host's process stands still. It finds everything that arrived meanwhile when it goes on. Its memory
@@ -142,6 +150,9 @@ impl fmt::Display for Fault {
             Self::HostStands { host, steps } => write!(f, "host {host} stands still for {steps} events"),
             Self::HostCut { cut } => write!(f, "{cut:?}"),
             Self::HostReturns { host } => write!(f, "host {host} comes back with its memory"),
+            Self::HostRestarts { host, steps } => {
+                write!(f, "the process of host {host} ends, and the next one starts {steps} events later")
+            }
             Self::HostJoins => write!(f, "a host joins"),
             Self::AbortMaking => write!(f, "the leader gives up the pause for copies"),
             Self::Drain { host, cancel: false } => write!(f, "host {host} shall leave"),

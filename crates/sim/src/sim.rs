@@ -56,6 +56,11 @@ pub struct SimConfig {
     pub hosts: u16,
     /// How many copies can be made again after losses, in one schedule.
     pub spares: u16,
+    /// Hosts keep their memory when their processes end (I4).
+    pub keeps: bool,
+    /// A host was lost before, and another one has all its copies as backups. So primaries are not spread
+    /// evenly, if there are two volumes.
+    pub uneven: bool,
     /// Host memory of each server in bytes.
     pub host_bytes: usize,
     /// On-chip memory of each server in bytes.
@@ -109,6 +114,8 @@ impl Default for SimConfig {
             replicas: 1,
             hosts: 1,
             spares: 0,
+            keeps: false,
+            uneven: false,
             host_bytes: 256 << 10,
             on_chip_bytes: 2 << 10,
             format,
@@ -124,14 +131,15 @@ impl SimConfig {
         if self.replicas <= 1 {
             return Ok(Volumes::single(self.servers));
         }
-        Volumes::replicated(ClusterSettings {
+        let settings = ClusterSettings {
             replicas: u8::try_from(self.replicas).unwrap_or(u8::MAX),
             volumes: self.servers,
             hosts: self.hosts,
             volume_bytes: self.host_bytes as u64,
             on_chip_bytes: self.on_chip_bytes as u64,
             format: self.format,
-        })
+        };
+        Volumes::replicated(settings, self.keeps)
     }
 }
 
@@ -171,6 +179,9 @@ impl Sim {
         }
         let mut world = World::new(config.knobs.clone(), config.limits, servers, volumes);
         world.inline = config.inline;
+        if config.uneven {
+            world.make_uneven();
+        }
         Ok(Self { world: Rc::new(RefCell::new(world)), tasks: Rc::new(RefCell::new(Tasks::new())) })
     }
 
@@ -327,7 +338,8 @@ impl Sim {
     /// How many copies were made again in this schedule, and how many hosts were declared lost.
     pub fn made_and_lost(&self) -> (u32, u32) {
         let world = self.world.borrow();
-        (world.volumes.copier.made, world.volumes.lost_hosts())
+        let (now, before) = (&world.volumes, world.saved_volumes());
+        (now.copier.made - before.copier.made, now.lost_hosts().saturating_sub(before.lost_hosts()))
     }
 
     /// How often hosts came back with their memory in this schedule.

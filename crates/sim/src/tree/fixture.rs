@@ -152,12 +152,13 @@ impl Fixture {
     /// Looks keys up by number, so that the cache holds the path to them.
     pub fn warm(&mut self, compute: &Compute, keys: impl IntoIterator<Item = u64>) {
         let worker = compute.worker();
-        for key in keys {
-            let op = worker.op();
-            let key = self.scenario.key(key);
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(|key| self.scenario.key(key)).collect();
+        self.quiet(async {
             let mut value = Vec::new();
-            self.quiet(op.get(&compute.tree, &key, &mut value)).expect("a quiet tree answers");
-        }
+            for key in keys {
+                worker.op().get(&compute.tree, &key, &mut value).await.expect("a quiet tree answers");
+            }
+        });
     }
 
     /// Makes a compute server leave the cluster permanently. Its free places are lost.

@@ -10,6 +10,7 @@ pub use directed::{Directed, DirectedSchedule};
 
 use super::scenario::{SMALL_CACHE, Scenario};
 use super::schedule::{Explorer, SEEDS_PER_SCENARIO};
+use super::trouble::Trouble;
 use crate::knobs::{Breach, Knobs};
 use sherman_core::Format;
 
@@ -20,6 +21,7 @@ pub struct Hunt {
     crashes: bool,
     replicas: bool,
     group: Option<u16>,
+    trouble: Option<Trouble>,
     breach: Option<Breach>,
     bend: fn(&mut Scenario),
 }
@@ -27,7 +29,15 @@ pub struct Hunt {
 impl Hunt {
     /// Returns the scenarios of every exploration: trees of all formats.
     pub fn everywhere() -> Self {
-        Self { format: None, crashes: false, replicas: false, group: None, breach: None, bend: |_| {} }
+        Self {
+            format: None,
+            crashes: false,
+            replicas: false,
+            group: None,
+            trouble: None,
+            breach: None,
+            bend: |_| {},
+        }
     }
 
     /// Returns the same scenarios with clients that die and connections that break.
@@ -45,11 +55,20 @@ impl Hunt {
         Self { bend: without_catalog, ..self }
     }
 
+    /// Returns the same scenarios, all with trees that come and go.
+    pub fn with_catalog(self) -> Self {
+        Self { bend: with_catalog, ..self }
+    }
+
     /// Returns the same scenarios with volumes in two copies, on so many hosts that form a real control
-    /// group. They have no trees that come and go: a creation whose answer is lost is asked for again, and
-    /// then says that the tree exists. The checker takes that for a creation that did not happen.
+    /// group.
     pub fn with_group(self, hosts: u16) -> Self {
-        Self { group: Some(hosts), ..self.with_replicas().without_catalog() }
+        Self { group: Some(hosts), ..self.with_replicas() }
+    }
+
+    /// Returns the same scenarios with this trouble of the hosts of a control group.
+    pub fn with_trouble(self, trouble: Trouble) -> Self {
+        Self { trouble: Some(trouble), ..self }
     }
 
     /// Returns the same scenarios in a world that breaks a rule on purpose.
@@ -108,7 +127,7 @@ impl Hunt {
                 (false, false) => Scenario::drawn,
             };
             let mut scenario = match self.group {
-                Some(hosts) => Scenario::drawn_with_group(draw, format, hosts),
+                Some(hosts) => Scenario::drawn_with_group(draw, format, hosts, self.trouble),
                 None => drawn(draw, format),
             };
             (self.bend)(&mut scenario);
@@ -127,6 +146,11 @@ impl Hunt {
 /// Leaves clients one tree.
 fn without_catalog(scenario: &mut Scenario) {
     (scenario.catalog, scenario.loading) = (false, false);
+}
+
+/// Lets clients create, open and drop trees.
+fn with_catalog(scenario: &mut Scenario) {
+    scenario.catalog = true;
 }
 
 /// Makes the index caches evict, in trees with several internal nodes.

@@ -116,6 +116,15 @@ pub enum Mishap {
         /// The event before which it happens, at the earliest.
         step: u64,
     },
+    /// The process of a host of a control group ends, and the next one has its memory and its log.
+    HostRestarts {
+        /// The host. `u16::MAX` for the one that leads then.
+        host: u16,
+        /// The event before which it ends, at the earliest.
+        step: u64,
+        /// How many events later the next process starts.
+        dead_for: u64,
+    },
     /// The process of a host of a control group stands still.
     HostStands {
         /// The host. `u16::MAX` for the one that leads then.
@@ -159,7 +168,9 @@ impl Mishap {
             if replicated { [0, 0, 1, 1, 2][rng.below(5)] } else { [0, 1, 1, 1, 1, 2, 2, 3][rng.below(8)] };
         let mut mishaps: Vec<Self> = (0..count).map(|_| Self::one(&mut rng, scenario, lease)).collect();
         if scenario.group {
-            mishaps.extend(Self::of_group(&mut rng, scenario, lease));
+            let Scenario { computes, threads, operations, .. } = *scenario;
+            let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
+            mishaps.extend(Self::of_group(&mut rng, scenario, lease, steps));
         } else if scenario.moved {
             mishaps.extend(Self::moves(&mut rng, scenario, lease));
         } else if scenario.remade {
@@ -173,7 +184,7 @@ impl Mishap {
             let effects = [4, 24, 80, 320][rng.below(4)];
             mishaps.push(Self::Ambush { effects: rng.below(effects) as u64 });
         }
-        // In a control group a host comes back as a new one.
+        // In a control group hosts that come back have logs too.
         if replicated && !scenario.group {
             mishaps.extend(Self::returns(seed, scenario, lease));
         }
@@ -263,30 +274,6 @@ impl Mishap {
         mishaps
     }
 
-    /// A host is lost early, others join, and more trouble comes later.
-    fn of_group(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
-        let Scenario { computes, threads, operations, hosts, .. } = *scenario;
-        let steps = (STEPS_OF_OPERATION * computes * threads * operations) as usize;
-        let detect = lease / 2;
-        let first = rng.below(steps / 6) as u64;
-        let mut mishaps = vec![Self::of_host(rng, hosts, first, detect, true)];
-        if !rng.one_in(4) {
-            mishaps.push(Self::Join { step: rng.below(steps / 2) as u64 });
-        }
-        if rng.one_in(3) {
-            mishaps.push(Self::Join { step: rng.below(steps) as u64 });
-        }
-        for _ in 0..rng.below(3) {
-            let step = first + rng.below(steps) as u64;
-            let loses = rng.one_in(2);
-            mishaps.push(Self::of_host(rng, hosts, step, detect, loses));
-        }
-        if rng.one_in(6) {
-            mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
-        }
-        mishaps
-    }
-
     /// Hosts join, one leaves, copies are spread, and hosts are lost meanwhile: those that a copy moves from
     /// or to, and others.
     fn moves(rng: &mut Rng, scenario: &Scenario, lease: usize) -> Vec<Self> {
@@ -330,25 +317,6 @@ impl Mishap {
             mishaps.push(Self::GiveUp { after: rng.below(2 * lease) as u64 });
         }
         mishaps
-    }
-
-    /// Trouble of a host. If it `loses`, it lasts so long that the group declares the host lost.
-    fn of_host(rng: &mut Rng, hosts: u16, step: u64, detect: usize, loses: bool) -> Self {
-        let host = if rng.one_in(3) { u16::MAX } else { rng.below(usize::from(hosts)) as u16 };
-        let long = if loses { 3 * detect + rng.below(4 * detect) } else { detect / 2 + rng.below(detect) };
-        let steps = long as u64;
-        match rng.below(if loses { 8 } else { 5 }) {
-            0 => Self::HostStands { host, step, steps },
-            1..5 => {
-                // Nobody, everybody, or some processes are cut off too.
-                let clients = [0, u64::MAX, rng.next_u64(), rng.next_u64()][rng.below(4)];
-                let both = loses || rng.one_in(2);
-                let out = both || rng.one_in(2);
-                let cut = HostCut { host, steps, out, into: both || !out, clients };
-                Self::HostCut { cut, step }
-            }
-            _ => Self::HostDies { host, step },
-        }
     }
 
     /// Whether this is a part of making copies again, and no trouble for clients beyond new epochs.
@@ -405,6 +373,7 @@ impl Mishap {
             // Every table change ends the identity.
             Self::Return { .. } | Self::Join { .. } | Self::Again { .. } | Self::GiveUp { .. } => true,
             Self::HostDies { .. } | Self::HostStands { .. } | Self::HostCut { .. } => true,
+            Self::HostRestarts { .. } => true,
             Self::Drain { .. } | Self::Spread { .. } => true,
         }
     }
@@ -447,6 +416,9 @@ impl Mishap {
             }
             Self::Join { step } => sim.fault_at(step, Fault::HostJoins),
             Self::HostDies { host, step } => sim.fault_at(step, Fault::HostDown { host }),
+            Self::HostRestarts { host, step, dead_for } => {
+                sim.fault_at(step, Fault::HostRestarts { host, steps: dead_for });
+            }
             Self::HostStands { host, step, steps } => {
                 sim.fault_at(step, Fault::HostStands { host, steps });
             }
@@ -513,6 +485,10 @@ impl fmt::Display for Mishap {
                 write!(f, "host {host} dies at event {step}, and is declared lost {steps} events later")
             }
             Self::HostDies { host, step } => write!(f, "{} dies at event {step}", named(*host)),
+            Self::HostRestarts { host, step, dead_for } => {
+                write!(f, "the process of {} ends at event {step}, ", named(*host))?;
+                write!(f, "and the next one starts {dead_for} events later")
+            }
             Self::HostStands { host, step, steps } => {
                 write!(f, "{} stands still for {steps} events from event {step}", named(*host))
             }
@@ -526,7 +502,7 @@ impl fmt::Display for Mishap {
             }
             Self::Join { step } => write!(f, "a host joins at event {step}"),
             Self::Drain { host, step, cancel } => {
-                write!(f, "host {host} shall leave at event {step}")?;
+                write!(f, "{} shall leave at event {step}", named(*host))?;
                 cancel.map_or(Ok(()), |after| write!(f, ", and stays {after} events later"))
             }
             Self::Spread { step } => write!(f, "copies are spread evenly at event {step}"),

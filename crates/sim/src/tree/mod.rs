@@ -43,6 +43,7 @@ mod scenario;
 mod schedule;
 mod script;
 mod shrink;
+mod trouble;
 
 pub use case::Case;
 pub use check::{Property, Violation};
@@ -59,3 +60,4 @@ pub use mix::{Asked, Mix};
 pub use scenario::{Caches, Scenario, Shape};
 pub use schedule::Explorer;
 pub use shrink::Shrunk;
+pub use trouble::Trouble;

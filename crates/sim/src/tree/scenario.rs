@@ -1,6 +1,7 @@
 //! The scenario of a schedule.
 
 use super::mix::Mix;
+use super::trouble::Trouble;
 use crate::knobs::Knobs;
 use crate::rng::Rng;
 use crate::sim::{Inline, Limits, SimConfig};
@@ -101,6 +102,8 @@ pub struct Scenario {
     pub remade: bool,
     /// The hosts form a real control group, and the group loses them by itself. Needs `remade`.
     pub group: bool,
+    /// What goes wrong with the hosts of the group.
+    pub trouble: Trouble,
     /// Hosts join and leave, and copies move. Needs `remade`.
     pub moved: bool,
     /// Number of compute servers.
@@ -172,6 +175,7 @@ impl Default for Scenario {
             hosts: 1,
             remade: false,
             group: false,
+            trouble: Trouble::Losses,
             moved: false,
             computes: 2,
             threads: 2,
@@ -345,20 +349,33 @@ impl Scenario {
     }
 
     /// Draws a scenario as [`drawn_with_replicas`](Self::drawn_with_replicas), with a real control group of
-    /// so many hosts. With 3, one in eight scenarios has 5.
-    pub fn drawn_with_group(seed: u64, format: Format, hosts: u16) -> Self {
+    /// so many hosts. With 3, one in eight scenarios has 5, and those with two hosts in trouble too.
+    pub fn drawn_with_group(seed: u64, format: Format, hosts: u16, trouble: Option<Trouble>) -> Self {
         let drawn = Self::drawn_with_replicas(seed, format);
         let crashes = Self::drawn_with_crashes(seed, format);
         let mut rng = Rng::new(seed ^ 0x4752_4f55);
         let more = hosts == 3 && rng.one_in(8);
-        Self {
+        let scenario = Self {
             hosts: if more { 5 } else { hosts },
             remade: true,
             moved: false,
             group: true,
             operations: crashes.operations + 2,
             ..drawn
+        };
+        scenario.with_trouble(trouble.unwrap_or_else(|| Trouble::drawn(seed)))
+    }
+
+    /// The same scenario, with this trouble of hosts.
+    fn with_trouble(mut self, trouble: Trouble) -> Self {
+        self.trouble = trouble;
+        match trouble {
+            Trouble::Two => self.hosts = 5,
+            // A move takes longer than a loss, and needs two volumes to make primaries uneven.
+            Trouble::Moves => (self.servers, self.operations) = (2, self.operations + 2),
+            Trouble::Losses | Trouble::Returns => {}
         }
+        self
     }
 
     /// Returns the configuration of its world: small chunks, few lanes (so that unrelated nodes share them),
@@ -396,6 +413,8 @@ impl Scenario {
             replicas: self.replicas,
             hosts: self.hosts,
             spares: if self.remade { SPARES * self.servers } else { 0 },
+            keeps: self.group && self.trouble == Trouble::Returns,
+            uneven: self.group && self.trouble == Trouble::Moves,
             host_bytes: match (self.short, self.catalog) {
                 (true, _) => 60 << 10,
                 (false, _) if self.replicas > 1 => 320 << 10,

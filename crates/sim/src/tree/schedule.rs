@@ -367,7 +367,7 @@ impl Loaded {
             }
         }
         if scenario.group {
-            self.fixture.sim.start_group(&group_plan(case));
+            self.fixture.sim.start_group(&group_plan(case, &scenario));
         }
         let later = case.mishaps.iter().filter_map(Mishap::later_loss).collect();
         let patience = case.mishaps.iter().find_map(Mishap::patience);
@@ -400,7 +400,7 @@ impl Loaded {
 }
 
 /// The control group of a case.
-fn group_plan(case: &Case) -> GroupPlan {
+fn group_plan(case: &Case, scenario: &Scenario) -> GroupPlan {
     let mut rng = Rng::new(case.seed ^ 0x0050_4c41_4e00);
     let one_in = |rng: &mut Rng| [0, 0, 40, 12][rng.below(4)];
     let (loss, twice, late) = (one_in(&mut rng), one_in(&mut rng), one_in(&mut rng));
@@ -412,6 +412,8 @@ fn group_plan(case: &Case) -> GroupPlan {
         drift: !rng.one_in(4),
         pace: STEP_NANOS_OF_CRASHES * (8 + rng.below(40) as u64),
         patience: patience.map(|events| events * STEP_NANOS_OF_CRASHES),
+        slowness: [0, 0, 0, 3][rng.below(4)],
+        at_once: scenario.trouble.at_once(),
     }
 }
 

@@ -269,8 +269,8 @@ impl World {
             Fault::HostReturns { host } => self.return_host(host),
             Fault::HostJoins => self.join_host(),
             Fault::AbortMaking => self.abort_makings(),
-            // Only hosts of a control group stand still or are cut off.
-            Fault::HostStands { .. } | Fault::HostCut { .. } => {}
+            // Only hosts of a control group have logs, stand still or are cut off.
+            Fault::HostRestarts { .. } | Fault::HostStands { .. } | Fault::HostCut { .. } => {}
             Fault::Drain { host, cancel } => self.operate(Request::Drain { host, cancel }),
             Fault::Spread => self.operate(Request::Rebalance { when: Spreading::Now }),
         }
@@ -517,13 +517,20 @@ impl World {
     /// execute.
     pub(crate) fn drain(&mut self) {
         for qp in 0..self.queue_pairs.len() {
-            if self.compute_servers[self.queue_pairs[qp].owner as usize].dead {
+            let pair = &self.queue_pairs[qp];
+            if pair.pending.is_empty() && pair.finished.is_empty() {
+                continue;
+            }
+            if self.compute_servers[pair.owner as usize].dead {
                 self.cut(qp, None);
             } else {
                 self.drain_queue_pair(qp);
             }
         }
         for endpoint in 0..self.endpoints.len() as u32 {
+            if self.endpoints[endpoint as usize].calls.is_empty() {
+                continue;
+            }
             while let Some(slot) = self.endpoints[endpoint as usize].calls.pop() {
                 if self.flights.get(slot).phase == Phase::InFlight {
                     self.execute_call(endpoint, slot);

@@ -295,14 +295,14 @@ impl World {
     }
 
     /// A planted bug: a new copy gets the lanes of the primary, too.
-    fn copy_lanes(&mut self, from: u16, to: u16) {
+    pub(super) fn copy_lanes(&mut self, from: u16, to: u16) {
         let bytes = self.servers[usize::from(from)].memory.size(Space::OnChip);
         let lanes = self.servers[usize::from(from)].memory.bytes(Space::OnChip, 0, bytes as usize).to_vec();
         self.servers[usize::from(to)].memory.store(Space::OnChip, 0, &lanes);
     }
 
     /// A planted bug: a host drops a copy while the table still names it.
-    fn forget_memory(&mut self, copy: u16) {
+    pub(super) fn forget_memory(&mut self, copy: u16) {
         let memory = &mut self.servers[usize::from(copy)].memory;
         let zeros = vec![0; memory.size(Space::Host) as usize];
         memory.store(Space::Host, 0, &zeros);

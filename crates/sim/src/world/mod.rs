@@ -267,6 +267,11 @@ impl World {
         world
     }
 
+    /// The volumes as of the last checkpoint.
+    pub(crate) fn saved_volumes(&self) -> &volumes::Volumes {
+        &self.saved_volumes
+    }
+
     pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
         self.caps = Rc::new(knobs.caps(self.caps.on_chip_bytes));
         self.knobs = knobs;

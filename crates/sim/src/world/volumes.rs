@@ -28,6 +28,9 @@ use std::sync::Arc;
 /// The identity of the cluster. It is also that of the memory of volume 0.
 pub(crate) const CLUSTER: u64 = 1;
 
+/// More bits of work than the copies of a host need.
+const MOST_WORK: u32 = 64;
+
 /// What everybody knows about volumes, and the control state of a cluster with copies.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
@@ -63,10 +66,11 @@ impl Volumes {
     }
 
     /// A cluster of as many hosts as the settings expect.
-    pub(crate) fn replicated(settings: ClusterSettings) -> Result<Self, FormatError> {
+    /// With `keeps` they keep their memory when their processes end.
+    pub(crate) fn replicated(settings: ClusterSettings, keeps: bool) -> Result<Self, FormatError> {
         let mut cluster = ClusterState::new(CLUSTER, settings)?;
         for host in 0..settings.hosts {
-            register(&mut cluster, 0, host);
+            register(&mut cluster, 0, host, keeps);
         }
         let (table, up) = (Arc::clone(cluster.table()), vec![true; usize::from(settings.hosts)]);
         let cluster = Some(cluster);
@@ -113,7 +117,7 @@ impl Volumes {
     /// How many hosts were declared lost.
     pub(crate) fn lost_hosts(&self) -> u32 {
         let hosts = self.cluster.iter().flat_map(|state| state.hosts());
-        hosts.filter(|host| !host.info.up).count() as u32
+        hosts.filter(|host| !host.info.up && !host.info.has_left()).count() as u32
     }
 
     /// Whether no volume loses its last complete copy with this host.
@@ -161,12 +165,12 @@ impl Volumes {
 }
 
 /// Registers a host with room for a copy of every volume.
-fn register(cluster: &mut ClusterState, now: u64, host: u16) {
+fn register(cluster: &mut ClusterState, now: u64, host: u16, keeps: bool) {
     let settings = cluster.settings();
     let (address, boot) = (format!("unix:/host{host}"), u64::from(host) + 1);
     let memory_bytes = settings.volume_bytes.saturating_mul(u64::from(settings.volumes));
     let memory_bytes = memory_bytes.max(settings.bytes_per_host());
-    let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER, keeps: false };
+    let offer = HostOffer { address, memory_bytes, boot, cluster: CLUSTER, keeps };
     let registered = cluster.apply(&Command::Register { now, offer });
     debug_assert!(registered.is_ok(), "{registered:?}");
 }
@@ -448,11 +452,29 @@ impl World {
         self.follow();
     }
 
+    /// Loses a host before any client has joined, and makes its copies again on a new one. The other hosts
+    /// have all primaries then.
+    pub(crate) fn make_uneven(&mut self) {
+        let lease = self.volumes.cluster().map_or(0, |state| state.settings().format.lease_nanos);
+        self.join_host();
+        self.take_down(0);
+        self.lose_host(0);
+        for _ in 0..MOST_WORK {
+            if self.volumes.cluster().is_none_or(|state| state.makings().is_empty()) {
+                break;
+            }
+            // A pause begins when the table has been the same for a while (J3).
+            self.now += lease;
+            self.work_once();
+        }
+        self.checkpoint();
+    }
+
     /// A new host registers.
     pub(super) fn join_host(&mut self) {
         let (now, host) = (self.now, self.volumes.up.len() as u16);
         let Some(cluster) = &mut self.volumes.cluster else { return };
-        register(cluster, now, host);
+        register(cluster, now, host, false);
         self.volumes.up.push(true);
         self.follow();
     }
@@ -487,7 +509,7 @@ impl World {
     }
 
     /// The next process of a host opens the memory of a copy.
-    fn reopen(&mut self, copy: u16) {
+    pub(super) fn reopen(&mut self, copy: u16) {
         let zeroed = self.breaks(Breach::LanesLostOnReturn);
         let target = &mut self.servers[usize::from(copy)];
         if zeroed {

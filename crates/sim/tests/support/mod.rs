@@ -3,7 +3,8 @@
 /// Number of schedules with crashes, unless `SHERMAN_SCHEDULES` is set.
 const PLAIN: u64 = 10_000;
 /// From this many schedules on, all suites run in full.
-const FULL: u64 = 60_000;
+#[allow(dead_code, reason = "each test binary uses its part")]
+pub const FULL: u64 = 60_000;
 
 /// Returns the number of schedules with crashes: `SHERMAN_SCHEDULES`, or enough for a plain `cargo test`.
 pub fn schedules() -> u64 {

@@ -64,6 +64,7 @@ impl Hunt {
                 crashes: false,
                 replicas: false,
                 group: None,
+                trouble: None,
                 breach: None,
                 bend: |scenario| {
                     scenario.operations = 20;

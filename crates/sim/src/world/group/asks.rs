@@ -74,7 +74,7 @@ impl World {
         let Some(asking) = net.asks.get_mut(&ask) else { return };
         asking.sent += 1;
         let (to, sent) = (asking.target, asking.sent);
-        let sign = matches!(asking.request, Request::Alive { .. });
+        let sign = asking.is_sign();
         let reached = net.passes(from, End::Host(to)) && net.host(to).is_some_and(|host| host.runs);
         // A connection that cannot be made is noticed earlier than an answer that does not come.
         let patience = net.detect
@@ -175,7 +175,7 @@ impl World {
             None => {
                 asking.target = (asking.target + 1) % hosts.max(1);
                 // The pause ends as a silence does: it sends the request. A sign of life is not repeated.
-                if matches!(asking.request, Request::Alive { .. }) {
+                if asking.is_sign() {
                     return self.forget_ask(ask);
                 }
                 asking.sent += 1;
@@ -217,6 +217,13 @@ impl World {
             Sender::Host { host } => {
                 if answer == Err(FabricError::ServerLost { server: host }) {
                     self.end_host(host, "it learns that it was declared lost");
+                }
+                let left = FabricError::Refused(Refusal::HostLeft { host });
+                if answer == Err(left) {
+                    // The group may still need this host's vote to go on without it.
+                    let at = self.net.as_ref().map_or(self.now, |net| net.now + 3 * net.detect);
+                    let found = self.net.as_mut().and_then(|net| net.running(host));
+                    found.into_iter().for_each(|found| _ = found.leaves_at.get_or_insert(at));
                 }
             }
             Sender::Newcomer { boot } => self.newcomer_told(boot, answer),

@@ -8,6 +8,7 @@
 //! - **Epochs.** The epochs of a process's identities do not descend.
 //! - **Hosts.** A host is declared lost for a reason: it died, stood still, or was cut off.
 
+use super::hosts::SimHost;
 use super::net::Net;
 use crate::world::World;
 use crate::world::flight::NO_TASK;
@@ -46,8 +47,9 @@ impl World {
         let Some(state) = net.host(host).and_then(|host| host.node.state()) else { return };
         let table = Arc::clone(state.table());
         let closed = state.is_closed_for_makings();
-        let known = state.hosts().iter().map(|host| (host.info.number, host.info.up));
-        let lost: Vec<u16> = known.filter(|(_, up)| !up).map(|(number, _)| number).collect();
+        let known = state.hosts().iter().map(|host| &host.info);
+        let lost: Vec<u16> =
+            known.filter(|host| !host.up && !host.has_left()).map(|host| host.number).collect();
         if !closed {
             net.pause = None;
         }
@@ -64,9 +66,14 @@ impl World {
     fn expect_reason(&mut self, number: u16, now: u64) {
         let Some(net) = &mut self.net else { return };
         let aftermath = AFTERMATH * net.detect;
+        // While others are in trouble, nobody may be able to commit what the leader has proposed.
+        let in_trouble =
+            |host: &SimHost| !host.runs || host.troubled_until > 0 && host.troubled_until + aftermath >= now;
+        let others = net.hosts.iter().flatten().any(|host| host.own.host != number && in_trouble(host));
         let Some(host) = net.host_mut(number).filter(|host| !host.lost) else { return };
         host.lost = true;
-        let explained = !host.runs || host.troubled_until + aftermath >= now;
+        let was_in_trouble = host.troubled_until > 0 && others;
+        let explained = in_trouble(host) || was_in_trouble;
         if !explained {
             net.found(Wrong::Hosts, format!("host {number} was declared lost without a reason"));
         }
@@ -80,7 +87,8 @@ impl World {
             let Some(net) = &mut self.net else { return };
             let Some(since) = net.primary_since.get_mut(volume) else { continue };
             if was.primary != is.primary {
-                *since = table.epoch();
+                // Identities of an epoch in which the volume was closed have not used it (J5).
+                *since = if was.open { table.epoch() } else { former.epoch() };
             }
             if is.open && !was.open {
                 opened = opened.max(*since);

@@ -1,14 +1,17 @@
 //! Faults of hosts: they die, start, stand still, and are cut off.
 //!
-//! A fault happens only while the cluster can bear it: no volume loses its last copy, and a majority of the
-//! voters stays. Otherwise it waits a little and tries again.
+//! A fault happens only while the cluster can bear it: no volume loses its last copy, a majority of the
+//! voters stays, and no more hosts are in trouble than the schedule allows. Otherwise it waits a little and
+//! tries again. A host that keeps its memory may restart at any time (P6).
 
-use super::hosts::SimHost;
+use super::Wrong;
+use super::hosts::Origin;
 use super::net::{Begun, End, HostCut, Item, Sender};
 use crate::sim::Fault;
 use crate::world::World;
 use crate::world::flight::{NO_TASK, Phase};
 use sherman_control::plane::Asker;
+use sherman_fabric::control::Spreading;
 use sherman_fabric::group::HostOffer;
 use sherman_fabric::{Request, Ticket};
 
@@ -19,29 +22,36 @@ impl World {
     /// Whether a host can be lost now. `u16::MAX` is the host that leads.
     fn bears_loss_of(&self, host: u16) -> bool {
         let Some(net) = &self.net else { return false };
-        let now = self.now;
-        let well = |host: &SimHost| {
-            let cut = net.cuts.iter().any(|cut| cut.until > now && cut.cut.host == host.own.host);
-            // After a trouble everybody must be heard again: two in a row are like a longer one.
-            let recovered = host.troubled_until == 0 || host.troubled_until + net.detect <= now;
-            host.runs && host.stands_until <= now && !cut && recovered && !host.lost
+        let running = net.hosts.iter().flatten().filter(|host| host.runs);
+        let newest = running.max_by_key(|host| host.node.applied());
+        let Some((newest, state)) = newest.and_then(|host| Some((host, host.node.state()?))) else {
+            return false;
         };
-        let Some(newest) = net.host(net.newest.1).filter(|host| host.runs) else { return false };
-        let (Some(state), Some(found)) = (newest.node.state(), net.host(host)) else { return false };
         let members = newest.node.status().members;
-        let others = |number: u16| number != host && net.host(number).is_some_and(well);
-        // Everybody else is well, and everybody who is not has been declared lost.
-        let rest = state.hosts().iter().filter(|known| known.info.up && known.info.number != host);
-        let all_well = rest.clone().all(|known| others(known.info.number));
-        let voters = members.voters.iter().filter(|node| others(super::host_of_node(**node))).count();
+        let well = |number: u16| number != host && self.is_well(number);
+        // Some are in trouble, and count as present until they have been declared lost.
+        let present = state.hosts().iter().map(|known| &known.info).filter(|known| known.up);
+        let unwell = present.filter(|known| known.number != host && !well(known.number)).count();
+        // A host that leaves takes its vote with it. One that restarts may be declared lost meanwhile.
+        let stays = |number: u16| state.host(number).is_some_and(|known| !known.info.leaving);
+        let votes = |number: u16| well(number) && stays(number);
+        let voters = members.voters.iter().filter(|node| votes(super::host_of_node(**node))).count();
         let majority = 2 * voters > members.voters.len();
-        let has_copies = self
-            .volumes
-            .table
-            .volumes()
-            .iter()
-            .all(|entry| entry.copies().any(|(_, copy)| others(self.volumes.host_of(copy))));
-        well(found) && all_well && majority && has_copies && net.leader().is_some()
+        let volumes = self.volumes.table.volumes();
+        let has_copies =
+            volumes.iter().all(|entry| entry.copies().any(|(_, copy)| well(self.volumes.host_of(copy))));
+        self.is_well(host) && unwell < net.at_once && majority && has_copies && net.leader().is_some()
+    }
+
+    /// Whether a host runs, and nothing has been wrong with it for a while.
+    fn is_well(&self, number: u16) -> bool {
+        let Some(net) = &self.net else { return false };
+        let Some(host) = net.host(number) else { return false };
+        let cut = net.cuts.iter().any(|cut| cut.until > self.now && cut.cut.host == number);
+        // After a trouble everybody must be heard again: two in a row are like a longer one.
+        let recovered = host.troubled_until == 0 || host.troubled_until + net.detect <= self.now;
+        let leaves = host.leaves_at.is_some();
+        host.runs && host.stands_until <= self.now && !cut && recovered && !host.lost && !leaves
     }
 
     /// The host that a fault is about.
@@ -56,13 +66,30 @@ impl World {
         }
         let host = match fault {
             Fault::HostDown { host } | Fault::HostStands { host, .. } => host,
+            Fault::HostRestarts { host, steps } => {
+                match self.meant(host).filter(|host| self.is_well(*host)) {
+                    Some(host) => self.restart_host(host, steps),
+                    None => self.add_fault(self.steps + AGAIN, fault),
+                }
+                return true;
+            }
+            Fault::Drain { host, cancel } => {
+                if let Some(host) = self.meant(host) {
+                    self.operate_group(Request::Drain { host, cancel });
+                }
+                return true;
+            }
+            Fault::Spread => {
+                self.operate_group(Request::Rebalance { when: Spreading::Now });
+                return true;
+            }
             Fault::HostCut { cut, .. } => cut.host,
             Fault::HostJoins => {
                 self.start_newcomer(0);
                 return true;
             }
-            // The group itself finds lost hosts, and gives up pauses. Copies do not move in it.
-            Fault::HostLost { .. } | Fault::AbortMaking | Fault::Drain { .. } | Fault::Spread => return true,
+            // The group itself finds lost hosts, and gives up pauses.
+            Fault::HostLost { .. } | Fault::AbortMaking => return true,
             _ => return false,
         };
         let Some(host) = self.meant(host).filter(|host| self.bears_loss_of(*host)) else {
@@ -79,6 +106,59 @@ impl World {
             _ => {}
         }
         true
+    }
+
+    /// An operator asks whichever host leads, until it gets an answer.
+    fn operate_group(&mut self, request: Request) {
+        self.begin_ask(Sender::Nobody, Asker::Operator, request, None);
+    }
+
+    /// The process of a host ends, and another one follows later. A host without a folder dies.
+    fn restart_host(&mut self, host: u16, steps: u64) {
+        let keeps = self.net.as_ref().and_then(|net| net.host(host)).is_some_and(|host| host.kept.is_some());
+        if !keeps {
+            if self.bears_loss_of(host) {
+                self.strike_host(Fault::HostDown { host });
+            }
+            return;
+        }
+        self.end_host(host, "its process ends");
+        let later = steps * self.knobs.step_nanos;
+        let Some(net) = &mut self.net else { return };
+        net.seen.died += 1;
+        net.queue.push(self.now + later + 1, Item::Return { host });
+        if let Some(found) = net.host_mut(host) {
+            found.comes_back = true;
+        }
+    }
+
+    /// The next process of a host starts, with its log and the memory of its copies (I4).
+    pub(super) fn start_again(&mut self, host: u16) {
+        let now = self.now;
+        let Some(net) = &mut self.net else { return };
+        net.boots += 1;
+        let boot = net.boots;
+        let Some(found) = net.host_mut(host).filter(|found| found.comes_back) else { return };
+        let (own, clock, lost) = (found.own, found.clock, found.lost);
+        let Some(mut kept) = found.kept.take() else { return };
+        kept.offer.boot = boot;
+        let segments = sherman_consensus::read(&mut kept.disk);
+        let log = match segments.map(|segments| sherman_consensus::recover(&segments)) {
+            Ok(Ok(log)) => log.map(Box::new),
+            other => return net.found(Wrong::Progress, format!("the log of host {host}: {other:?}")),
+        };
+        self.volumes.returns += 1;
+        self.log.remark(NO_TASK, now, format!("the next process of host {host} starts"));
+        for copy in 0..self.servers.len() as u16 {
+            if self.volumes.host_of(copy) == host {
+                self.reopen(copy);
+            }
+        }
+        let hosts = kept.hosts.clone();
+        self.start_host(own, Origin::Back { log, kept, clock }, hosts);
+        if let Some(found) = self.net.as_mut().and_then(|net| net.host_mut(host)) {
+            found.lost = lost;
+        }
     }
 
     fn stop_host(&mut self, host: u16, steps: u64) {

@@ -8,10 +8,10 @@ use super::{Wrong, host_of_node};
 use crate::knobs::Breach;
 use crate::world::World;
 use crate::world::flight::NO_TASK;
-use sherman_consensus::{Group, Recovered, Settings, Start};
+use sherman_consensus::{Group, MemoryDisk, Recovered, Settings, Start, perform};
 use sherman_control::plane::Asker;
 use sherman_fabric::Request;
-use sherman_fabric::group::HostInfo;
+use sherman_fabric::group::{HostInfo, HostOffer};
 use sherman_group::{HostId, Machine, Node, NodeOptions, Notice};
 use sherman_memory_server::cluster::{Making, Phase};
 use sherman_replica::VolumeTable;
@@ -107,6 +107,14 @@ pub(in crate::world) struct SimHost {
     pub(in crate::world) work: BTreeMap<u16, Work>,
     /// Whether it was declared lost.
     pub(in crate::world) lost: bool,
+    /// What outlives its process, if anything does (I4).
+    pub(in crate::world) kept: Option<Box<Kept>>,
+    /// Its process ended, and another one follows.
+    pub(in crate::world) comes_back: bool,
+    /// Whether the state knows this process.
+    pub(in crate::world) known: bool,
+    /// It has left, and its process ends then.
+    pub(in crate::world) leaves_at: Option<u64>,
     /// The host to tell next that this one is alive, if it knows no leader.
     turn: u16,
 }
@@ -117,10 +125,24 @@ impl SimHost {
     }
 }
 
+/// What a host has in its folder, beside the memory of its copies.
+#[derive(Debug)]
+pub(in crate::world) struct Kept {
+    pub(in crate::world) disk: MemoryDisk,
+    /// What its present process offers.
+    pub(in crate::world) offer: HostOffer,
+    /// The last table that it has carried out: what its copies were then.
+    pub(in crate::world) table: Arc<VolumeTable>,
+    /// The hosts that it knew when it registered.
+    pub(in crate::world) hosts: Vec<HostInfo>,
+}
+
 /// How a host begins.
 pub(in crate::world) enum Origin {
     /// It is there from the beginning. One of the first hosts asks for votes at once.
-    Old { log: Box<Recovered>, order: Order, eager: bool },
+    Old { log: Box<Recovered>, order: Order, eager: bool, kept: Option<Box<Kept>> },
+    /// Its former process ended.
+    Back { log: Option<Box<Recovered>>, kept: Box<Kept>, clock: DriftingClock },
     /// It has registered.
     New,
 }
@@ -135,11 +157,13 @@ impl World {
     /// Starts a host's process.
     pub(in crate::world) fn start_host(&mut self, own: HostId, origin: Origin, hosts: Vec<HostInfo>) {
         let drift = self.drift();
-        let known = hosts.iter().find(|known| known.number == own.host);
-        let address = known.map_or_else(String::new, |known| known.address.clone());
+        let info = hosts.iter().find(|known| known.number == own.host);
+        let address = info.map_or_else(String::new, |known| known.address.clone());
         let Some(net) = &mut self.net else { return };
         let rate = 1000 - drift + net.rng.below(2 * drift as usize + 1) as u64;
         let clock = DriftingClock { from: net.now, shows: net.rng.below(1 << 40) as u64, rate };
+        // The clock is that of the machine.
+        let clock = if let Origin::Back { clock, .. } = &origin { *clock } else { clock };
         let tick = (net.detect / TICKS_OF_SILENCE).max(1);
         let settings = Settings {
             tick,
@@ -149,10 +173,13 @@ impl World {
             ..Settings::new(u64::from(own.host) + 1, net.rng.next_u64())
         };
         let now = clock.read(net.now);
-        let is_new = matches!(origin, Origin::New);
-        let (log, start, order, eager) = match origin {
-            Origin::Old { log, order, eager } => (Some(*log), Start::Join, order, eager),
-            Origin::New => (None, Start::Join, Order::default(), false),
+        let (is_new, known) = (!matches!(origin, Origin::Old { .. }), !matches!(origin, Origin::Back { .. }));
+        let (log, start, order, eager, kept) = match origin {
+            Origin::Old { log, order, eager, kept } => (Some(*log), Start::Join, order, eager, kept),
+            Origin::Back { log, kept, .. } => {
+                (log.map(|log| *log), Start::Join, Order::default(), false, Some(kept))
+            }
+            Origin::New => (None, Start::Join, Order::default(), false, None),
         };
         // A node that has missed so many ticks asks for votes.
         let opened = if eager { now.saturating_sub(tick * 30) } else { now };
@@ -160,7 +187,8 @@ impl World {
             Ok(group) => group,
             Err(error) => return net.found(Wrong::Progress, format!("a node cannot be opened: {error}")),
         };
-        let options = NodeOptions { own, detect: net.detect, lease: net.lease, hosts, offer: None };
+        let offer = kept.as_ref().map(|kept| kept.offer.clone());
+        let options = NodeOptions { own, detect: net.detect, lease: net.lease, hosts, offer };
         let host = SimHost {
             own,
             address,
@@ -176,6 +204,10 @@ impl World {
             rooms: Vec::new(),
             work: BTreeMap::new(),
             lost: false,
+            kept,
+            comes_back: false,
+            known,
+            leaves_at: None,
             turn: own.host,
         };
         let number = usize::from(own.host);
@@ -258,9 +290,13 @@ impl World {
             if output.is_empty() {
                 break;
             }
-            // The log dies with the host's memory, so nobody ever reads it.
             for write in &output.writes {
-                found.node.persisted(write.number);
+                // Without a folder the log dies with the host's memory, so nobody ever reads it.
+                let kept = found.kept.as_mut().map(|kept| perform(&mut kept.disk, write));
+                match kept {
+                    Some(Err(_)) => found.node.storage_failed(),
+                    Some(Ok(())) | None => found.node.persisted(write.number),
+                }
             }
             for envelope in output.messages {
                 let to = host_of_node(envelope.to);
@@ -318,7 +354,14 @@ impl World {
         found.looked = applied;
         let Some(state) = found.node.state() else { return };
         let own = found.own;
-        let lost = state.host(own.host).is_some_and(|known| !known.info.up);
+        let lost = state.host(own.host).is_some_and(|known| !known.info.up && !known.info.has_left());
+        if let Some(kept) = &found.kept
+            && !found.known
+        {
+            // Until then the host may have been declared lost, and its table may be an old one.
+            let boot = kept.offer.boot;
+            found.known = state.host(own.host).is_some_and(|host| host.boot == boot && host.info.up);
+        }
         let order = Order {
             table: Arc::clone(state.table()),
             makings: state.makings().to_vec(),
@@ -330,12 +373,12 @@ impl World {
             || known.makings != order.makings
             || known.quiet != order.quiet
             || known.closed != order.closed;
-        if changed {
+        if changed && found.known {
             let waits = found.next.replace(order).is_some();
             if !waits {
                 // It takes time to make memory, sometimes long.
                 let slow = net.rng.one_in(6);
-                let longest = if slow { net.detect / 2 } else { 4 * net.weather.delay };
+                let longest = if slow { net.slowest } else { 4 * net.weather.delay };
                 let delay = 1 + net.rng.below(longest as usize) as u64;
                 net.queue.push(now + delay, Item::CarryOut { host });
             }
@@ -356,12 +399,16 @@ impl World {
         let Some(found) = net.running(host) else { return };
         let Some(order) = found.next.take() else { return };
         let former = std::mem::replace(&mut found.done, order.clone());
+        // A process that goes on as a host knows what its copies were.
+        let kept =
+            found.kept.as_mut().map(|kept| std::mem::replace(&mut kept.table, Arc::clone(&order.table)));
+        let before = kept.unwrap_or_else(|| Arc::clone(&former.table));
         let primaries = |table: &VolumeTable| -> Vec<u16> {
             table.volumes().iter().filter_map(|entry| entry.primary).collect()
         };
-        let (before, now) = (primaries(&former.table), primaries(&order.table));
+        let first = before.volumes().is_empty();
+        let (before, now) = (primaries(&before), primaries(&order.table));
         let here = |copy: u16| order.table.sites().get(usize::from(copy)).map(|site| site.host) == Some(host);
-        let first = former.table.volumes().is_empty();
         let promoted: Vec<u16> =
             now.into_iter().filter(|copy| here(*copy) && !first && !before.contains(copy)).collect();
         let wanted: Vec<Making> = order.makings.iter().copied().filter(|making| here(making.copy)).collect();
@@ -384,6 +431,7 @@ impl World {
             self.promote(copy);
         }
         for making in new {
+            self.volumes.copier.moved += u32::from(making.replaces.is_some());
             if usize::from(making.copy) < self.servers.len() {
                 self.make_room(making);
             }
@@ -413,7 +461,10 @@ impl World {
         let copy = making.copy;
         let other = self.volumes.host_of(copy);
         let early = self.breaks(Breach::CopiedBeforeQuiet);
-        let (reused, trusts) = (self.breaks(Breach::DroppedCopyReused), self.breaks(Breach::TrustsFirstCopy));
+        let moves = making.replaces.is_some();
+        let reused = self.breaks(Breach::DroppedCopyReused);
+        let trusts =
+            self.breaks(Breach::TrustsFirstCopy) || moves && self.breaks(Breach::MoveTrustsFirstCopy);
         let reaches = self.hosts_reach(host, other);
         let Some(net) = &mut self.net else { return };
         let roomy = net.host(other).is_some_and(|other| other.runs && other.rooms.contains(&copy));
@@ -428,9 +479,17 @@ impl World {
         match making.phase {
             Phase::Planned if work.pieces < PIECES && !reused => {
                 self.copy_piece(primary, copy, work.pieces, PIECES);
+                if moves && self.breaks(Breach::MovedLanesKept) {
+                    self.copy_lanes(primary, copy);
+                }
                 work.pieces += 1;
             }
-            Phase::Planned => report = Some((Phase::Copied, epoch, Request::Copied { copy })),
+            Phase::Planned => {
+                if let Some(source) = making.replaces.filter(|_| self.breaks(Breach::SourceDroppedEarly)) {
+                    self.forget_memory(source);
+                }
+                report = Some((Phase::Copied, epoch, Request::Copied { copy }));
+            }
             Phase::Copied if closed && work.copied_in != Some(epoch) => {
                 if quiet || early {
                     if !reused && !trusts {
@@ -472,7 +531,13 @@ impl World {
         if net.running(host).is_none() {
             return;
         }
+        let Some(found) = net.running(host) else { return };
+        if found.leaves_at.is_some_and(|at| at <= now) {
+            self.volumes.copier.left += 1;
+            return self.end_host(host, "it has left");
+        }
         net.queue.push(now + every, Item::Alive { host });
+        let is_told = net.asks.values().any(|ask| is_sign(ask, host));
         let Some(found) = net.running(host) else { return };
         let HostId { host: number, incarnation, .. } = found.own;
         let target = match found.node.leader().map(host_of_node) {
@@ -483,10 +548,16 @@ impl World {
                 found.turn
             }
         };
-        if target == host || net.asks.values().any(|ask| is_sign(ask, host)) {
+        if target == host || is_told {
             return;
         }
-        let request = Request::Alive { host: number, incarnation, progress: Vec::new() };
+        let request = match &found.kept {
+            // The former process of this host ended, and this one goes on (I4).
+            Some(kept) if !found.known => {
+                Request::Return { host: number, incarnation, offer: kept.offer.clone() }
+            }
+            _ => Request::Alive { host: number, incarnation, progress: Vec::new() },
+        };
         self.begin_ask(Sender::Host { host }, Asker::Nobody, request, Some(target));
     }
 
@@ -509,7 +580,7 @@ impl World {
 }
 
 fn is_sign(ask: &super::net::Asking, host: u16) -> bool {
-    ask.sender == Sender::Host { host } && matches!(ask.request, Request::Alive { .. })
+    ask.sender == Sender::Host { host } && ask.is_sign()
 }
 
 impl Net {

@@ -29,10 +29,10 @@ use super::World;
 use super::flight::NO_TASK;
 use super::volumes::CLUSTER;
 use crate::rng::Rng;
-use hosts::{DriftingClock, Order, Origin};
+use hosts::{DriftingClock, Kept, Order, Origin};
 use net::{Item, Net, Queue};
-use sherman_consensus::{NodeId, Recovered};
-use sherman_fabric::group::HostInfo;
+use sherman_consensus::{MemoryDisk, NodeId, Recovered};
+use sherman_fabric::group::{HostInfo, HostOffer};
 use sherman_group::HostId;
 use sherman_memory_server::{ClusterState, Command};
 use std::collections::BTreeMap;
@@ -60,6 +60,10 @@ pub struct GroupPlan {
     pub pace: u64,
     /// The leader gives up the first pause for copies that lasts so long, in nanoseconds.
     pub patience: Option<u64>,
+    /// How many times longer than a host may be silent a slow host takes to carry out a table, at most.
+    pub slowness: u64,
+    /// How many hosts may be in trouble at the same time.
+    pub at_once: usize,
 }
 
 /// What happened in a group, for statistics.
@@ -114,6 +118,8 @@ impl World {
             primary_since: vec![0; volumes],
             pause: None,
             patience: plan.patience,
+            slowest: if plan.slowness == 0 { lease / 4 } else { plan.slowness * lease / 2 },
+            at_once: plan.at_once,
             wrong: None,
             boots: 1 << 20,
             seen: GroupSeen::default(),
@@ -130,7 +136,18 @@ impl World {
         for host in up() {
             let own = HostId { cluster: CLUSTER, host: host.number, incarnation: host.incarnation };
             let (log, order) = (Box::new(log.clone()), order.clone());
-            let origin = Origin::Old { log, order, eager: eager == Some(host.node) };
+            let kept = state.host(host.number).filter(|host| host.keeps).map(|known| {
+                let offer = HostOffer {
+                    address: host.address.clone(),
+                    memory_bytes: host.memory_bytes,
+                    boot: known.boot,
+                    cluster: CLUSTER,
+                    keeps: true,
+                };
+                let (table, hosts) = (Arc::clone(state.table()), hosts.clone());
+                Box::new(Kept { disk: MemoryDisk::new(), offer, table, hosts })
+            });
+            let origin = Origin::Old { log, order, eager: eager == Some(host.node), kept };
             self.start_host(own, origin, hosts.clone());
         }
     }
@@ -194,6 +211,7 @@ impl World {
             Item::Join { number } => self.go_on_joining(number),
             Item::Again { ticket, endpoint } => self.try_again(ticket, endpoint),
             Item::Newcomer { boot } => self.register_newcomer(boot),
+            Item::Return { host } => self.start_again(host),
             Item::Message { .. }
             | Item::Ask { .. }
             | Item::Wake { .. }

@@ -63,6 +63,13 @@ pub(in crate::world) struct Asking {
     pub(in crate::world) sent: u32,
 }
 
+impl Asking {
+    /// Whether another request of this kind follows soon.
+    pub(in crate::world) fn is_sign(&self) -> bool {
+        matches!(self.request, Request::Alive { .. } | Request::Return { .. })
+    }
+}
+
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::world) enum Sender {
@@ -123,6 +130,10 @@ pub(in crate::world) enum Item {
     },
     /// A host says that it is alive.
     Alive {
+        host: u16,
+    },
+    /// The next process of a host starts.
+    Return {
         host: u16,
     },
     /// A process that joins goes on.
@@ -245,6 +256,10 @@ pub(crate) struct Net {
     /// When volumes were closed for makings, and how long the leader waits until it gives up.
     pub(in crate::world) pause: Option<u64>,
     pub(in crate::world) patience: Option<u64>,
+    /// How long a slow host takes to carry out a table, at most.
+    pub(in crate::world) slowest: u64,
+    /// How many hosts may be in trouble at the same time.
+    pub(in crate::world) at_once: usize,
     /// What was wrong first.
     pub(in crate::world) wrong: Option<(super::Wrong, String)>,
     /// Boot numbers of processes that want to become hosts, and how many started.
