@@ -41,7 +41,7 @@ sherman_fabric::errors! {
             asked: u16,
         } => "{asked} hosts are too many: a cluster has at most {MOST_HOSTS}",
         /// No address of a host of the cluster is given.
-        NoSeeds => "name at least one host of the cluster to join",
+        NoSeeds => "name at least one other host of the cluster to join",
         /// No host of the cluster can be reached.
         Unreachable {
             /// The address that was tried last.
@@ -63,6 +63,11 @@ sherman_fabric::errors! {
             /// Why.
             error: ConnectError,
         } => "host at {address}: {error}" because error,
+        /// A host wants proof of a secret, and this one has none.
+        NeedsSecret {
+            /// Its address.
+            address: Address,
+        } => "host at {address} requires the cluster's secret: name its file (--secret-file)",
         /// A memory server answers that is no host.
         NotAHost {
             /// Its address.

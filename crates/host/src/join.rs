@@ -33,7 +33,8 @@ pub(crate) struct Applicant<'a> {
 impl Applicant<'_> {
     /// Registers this process as a host.
     pub(crate) fn register(&mut self) -> Result<Registration, HostError> {
-        if self.seeds.is_empty() {
+        let is_own = |seed: &Address| seed.to_string() == self.offer.address;
+        if self.seeds.iter().all(is_own) {
             return Err(HostError::NoSeeds);
         }
         let give_up = Instant::now() + self.patience;
@@ -183,9 +184,8 @@ fn connect_error(address: &Address, error: ConnectError) -> HostError {
             // It goes down, or has too many connections.
             _ => HostError::Unreachable { address, error },
         },
-        ConnectError::Protocol(_) | ConnectError::NeedsSecret | ConnectError::Impostor => {
-            HostError::Connect { address, error }
-        }
+        ConnectError::NeedsSecret => HostError::NeedsSecret { address },
+        ConnectError::Protocol(_) | ConnectError::Impostor => HostError::Connect { address, error },
         _ => HostError::Unreachable { address, error },
     }
 }

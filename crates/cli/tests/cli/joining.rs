@@ -142,7 +142,8 @@ fn hosts_that_cannot_join_are_refused_and_change_nothing() -> Result<(), Failure
     let new = format!("unix:{}", directory.path("new"));
     let (plain_at, later) = (plain.url(), format!("unix:{}", directory.path("later")));
     let mixed = [url(&[&pair[0], &other]), url(&[&other, &pair[0]])];
-    let cases: [(&[&str], &[&str]); 7] = [
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--join", &new, "--listen", &new], &["--join", "at least one other host"]),
         (&["--join", &mixed[0], "--listen", &new], &["--join", "belongs to cluster"]),
         (&["--join", &mixed[1], "--listen", &new], &["--join", "belongs to cluster"]),
         (&["--join", &plain_at, "--listen", &new], &["--join", "without replication"]),
@@ -316,7 +317,7 @@ fn a_client_that_leaves_while_the_table_changes_leaves_nothing_behind() -> Resul
     });
     drop(client);
     // Nobody is left who could recover it.
-    wait_until("second copies and no members", Duration::from_secs(4), || {
+    wait_until("second copies and no members", Duration::from_secs(30), || {
         seen(&alone).is_some_and(|seen| seen.is_whole() && seen.members.is_empty())
     });
     assert_eq!(open(&alone, patient)?.tree::<u64, u64>(TREE)?.client()?.get(1)?, Some(2));

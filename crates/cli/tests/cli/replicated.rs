@@ -172,6 +172,7 @@ fn a_host_without_a_place_says_why() {
     let guarded = Host::start(&["--new-cluster"], Some(&secret));
     let (code, said) = refused(&["--join", &guarded.address, "--memory", "1GiB"]);
     assert!(code == Some(3) && said.contains("requires the cluster's secret"), "{said}");
+    assert!(said.contains("--secret-file"), "{said}");
     let (code, said) = refused(&["--join", &gone, "--memory", "1GiB"]);
     assert!(code == Some(3) && said.contains("cannot reach the cluster") && said.contains(&gone), "{said}");
 }
