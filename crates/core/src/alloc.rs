@@ -40,6 +40,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) const FIRST_VERSION: u16 = 1;
 /// The most spans that one request asks for: 1 MiB of nodes of 1 KiB.
 const MOST_SPANS: u16 = 16;
+/// About the bytes of a span whose places have at most 8 KiB.
+const SPAN_BYTES: u32 = 64 << 10;
+/// One request asks for about so many bytes at most, if one span has not more.
+const MOST_BYTES: u32 = 8 << 20;
 /// How many requests may return only full spans before the allocator asks the next server.
 const MOST_FULL: u32 = 64;
 
@@ -132,11 +136,14 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an available place.
-    fn take(&self, class: ChunkClass, owner: ComputeId) -> Option<NodePlace> {
+    /// Takes an available place, on `server` if that is given.
+    fn take(&self, class: ChunkClass, server: Option<u16>, owner: ComputeId) -> Option<NodePlace> {
         let mut state = self.state();
         let pool = state.pools.entry(class).or_default();
-        let FreePlace { address, version, used } = pool.pop(class)?;
+        let FreePlace { address, version, used } = match server {
+            None => pool.pop(class)?,
+            Some(server) => pool.pop_on(class, server)?,
+        };
         pool.reused += u64::from(used);
         if let Some(span) = pool.span_of(address) {
             span.out += 1;
@@ -147,15 +154,16 @@ impl Allocator {
 
     /// Returns the server to ask next for spans of this class, and how many to ask for. Also gives up the
     /// spans there that now hold only nodes, and returns them.
-    fn next_request(&self, class: ChunkClass) -> (u16, u16, Vec<(u64, bool)>) {
+    fn next_request(&self, class: ChunkClass, on: Option<u16>) -> (u16, u16, Vec<(u64, bool)>) {
         let mut state = self.state();
         // Classes begin at different servers too. Otherwise leaves and internal nodes would always use the
         // same server at the same time.
         let begin = self.first + state.pools.keys().position(|known| *known == class).unwrap_or(0) as u16;
         let pool = state.pools.entry(class).or_default();
         pool.turn = (pool.turn + 1) % self.servers;
-        let server = (begin + pool.turn) % self.servers;
-        let count = 1 << (pool.requests / u32::from(self.servers)).min(MOST_SPANS.ilog2());
+        let server = on.unwrap_or((begin + pool.turn) % self.servers);
+        let most = (MOST_BYTES / (SPAN_BYTES.max(8 * class.node_bytes))).clamp(1, u32::from(MOST_SPANS));
+        let count = 1 << (pool.requests / u32::from(self.servers)).min(most.ilog2());
         pool.requests = pool.requests.saturating_add(1);
         (server, count, pool.give_back_full(server))
     }
@@ -168,12 +176,12 @@ impl Allocator {
         class: ChunkClass,
     ) -> Result<NodePlace, Error> {
         let owner = op.endpoint().client();
-        if let Some(place) = self.take(class, owner) {
+        if let Some(place) = self.take(class, None, owner) {
             return Ok(place);
         }
         let mut refused = Error::OutOfMemory;
         for _ in 0..self.servers {
-            match self.refill(op, class).await {
+            match self.refill(op, class, None).await {
                 Ok(()) | Err(Error::OutOfMemory) => {}
                 Err(error @ (Error::Unsupported { .. } | Error::UnexpectedReply { .. })) => {
                     return Err(error);
@@ -181,17 +189,38 @@ impl Allocator {
                 Err(error) => refused = error,
             }
             // Another thread may have obtained places meanwhile.
-            if let Some(place) = self.take(class, owner) {
+            if let Some(place) = self.take(class, None, owner) {
                 return Ok(place);
             }
         }
         Err(refused)
     }
 
-    /// Asks the server whose turn it is for spans, until one of them has a free place.
-    async fn refill<E: Endpoint>(&self, op: &Op<'_, E>, class: ChunkClass) -> Result<(), Error> {
+    /// Returns a place on `server`. Sends one request there per span or few spans, and none otherwise.
+    pub(crate) async fn allocate_on<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        class: ChunkClass,
+        server: u16,
+    ) -> Result<NodePlace, Error> {
+        let owner = op.endpoint().client();
+        if let Some(place) = self.take(class, Some(server), owner) {
+            return Ok(place);
+        }
+        self.refill(op, class, Some(server)).await?;
+        self.take(class, Some(server), owner).ok_or(Error::OutOfMemory)
+    }
+
+    /// Asks a server for spans, until one of them has a free place: the server whose turn it is, if none is
+    /// given.
+    async fn refill<E: Endpoint>(
+        &self,
+        op: &Op<'_, E>,
+        class: ChunkClass,
+        on: Option<u16>,
+    ) -> Result<(), Error> {
         op.worker.activate().await?;
-        let (server, count, full) = self.next_request(class);
+        let (server, count, full) = self.next_request(class, on);
         if self.state().lost.contains(&server) {
             return Ok(());
         }
@@ -302,6 +331,17 @@ impl Allocator {
             span.out = span.out.saturating_sub(1);
             span.free += 1;
             pool.free.push(FreePlace { address, version, used: true });
+        }
+    }
+
+    /// Takes back a place that never held a node and still holds none.
+    pub(crate) fn return_unused(&self, class: ChunkClass, address: GlobalAddress) {
+        let mut state = self.state();
+        let pool = state.pools.entry(class).or_default();
+        if let Some(span) = pool.span_of(address) {
+            span.out = span.out.saturating_sub(1);
+            span.free += 1;
+            pool.free.push(FreePlace { address, version: FIRST_VERSION.wrapping_sub(1), used: false });
         }
     }
 
@@ -422,6 +462,21 @@ impl Pool {
         *next += u64::from(class.node_bytes);
         if *next >= *end {
             self.fresh.pop();
+        }
+        Some(FreePlace { address, version: FIRST_VERSION.wrapping_sub(1), used: false })
+    }
+
+    /// Like `pop`, for a place on `server`.
+    fn pop_on(&mut self, class: ChunkClass, server: u16) -> Option<FreePlace> {
+        if let Some(at) = self.free.iter().rposition(|place| place.address.server() == server) {
+            return Some(self.free.swap_remove(at));
+        }
+        let at = self.fresh.iter().rposition(|(on, ..)| *on == server)?;
+        let (_, next, end) = &mut self.fresh[at];
+        let address = GlobalAddress::new(server, *next);
+        *next += u64::from(class.node_bytes);
+        if *next >= *end {
+            self.fresh.remove(at);
         }
         Some(FreePlace { address, version: FIRST_VERSION.wrapping_sub(1), used: false })
     }

@@ -564,7 +564,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             .await?;
         for (chunk, word) in (0..).zip(table.chunks_exact(8)) {
             let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(get_u64(word, 0)) else { continue };
-            if !geometry.allows_node_bytes(class.node_bytes) {
+            if !geometry.allows_class(class) {
                 continue;
             }
             for number in 0..geometry.spans_in_chunk(class.node_bytes) {

@@ -25,6 +25,13 @@ sherman_fabric::errors! {
             /// Bytes of the given value.
             found: usize,
         } => "this tree's values have {expected} bytes, not {found}",
+        /// The value is longer than a block of this cluster.
+        ValueTooLong {
+            /// The most bytes of a value.
+            most: usize,
+            /// Bytes of the given value.
+            found: usize,
+        } => "values of this tree have at most {most} bytes here, not {found}",
         /// No node can have this shape.
         Shape(error: ShapeError) => "{error}" because error,
         /// The tree exists with another shape.

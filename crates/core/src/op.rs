@@ -7,6 +7,7 @@ use crate::cause::{Cause, Retries};
 use crate::doubt::Doubt;
 use crate::error::Error;
 use crate::lock::local::LaneIndex;
+use crate::tree::values::MadeBlock;
 use crate::worker::Worker;
 use sherman_fabric::control::Renewal;
 use sherman_fabric::endpoint::Execute;
@@ -65,6 +66,8 @@ pub struct Op<'w, E: Endpoint> {
     unposted: Cell<bool>,
     /// Whether it is part of a recovery.
     recovers: bool,
+    /// A block that no entry refers to yet.
+    made: RefCell<Option<Box<MadeBlock>>>,
 }
 
 impl<'w, E: Endpoint> Op<'w, E> {
@@ -89,6 +92,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
             replaces: Cell::new(false),
             unposted: Cell::new(false),
             recovers: false,
+            made: RefCell::new(None),
         }
     }
 
@@ -219,6 +223,11 @@ impl<'w, E: Endpoint> Op<'w, E> {
 
     pub(crate) fn count_handover(&self) {
         self.handed_over.set(self.handed_over.get() + 1);
+    }
+
+    /// The block that it has made and that no entry refers to yet.
+    pub(crate) fn made(&self) -> &RefCell<Option<Box<MadeBlock>>> {
+        &self.made
     }
 
     pub(crate) fn endpoint(&self) -> &'w E {

@@ -8,12 +8,12 @@
 //! ```text
 //!  0  u32  magic "RDO2"; cleared to 0 together with the next 4 bytes
 //!  4  u16  owner
-//!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace, 6 load, 7 drop
+//!  6  u8   kind: 1 image, 2 split, 3 grow, 4 merge, 5 replace, 6 load, 7 drop, 8 block
 //!  7  u8   number of pieces
 //!  8  u64  checksum of bytes 16..len
 //! 16  u32  len of the whole record
 //! 20  u32  tree id
-//! 24  u64  node that is changed
+//! 24  u64  node that is changed; the block that is freed (block)
 //! 32  u64  node that is made (split, grow) or freed (merge), else 0
 //! 40  u16  version of the node after the change
 //! 42  u16  version of the made or freed node
@@ -77,6 +77,9 @@ pub enum RecordKind {
     /// The tree is dropped. The change happened iff the catalog no longer lists the tree. Then all its nodes
     /// are free.
     Drop = 7,
+    /// The entry that refers to the block `node` is replaced or removed. The change happened iff the entry of
+    /// the block's key does not refer to this version of the block. Then the block is free.
+    Block = 8,
 }
 
 /// A redo record, decoded or to be written.
@@ -205,6 +208,7 @@ impl Record {
             5 => RecordKind::Replace,
             6 => RecordKind::Load,
             7 => RecordKind::Drop,
+            8 => RecordKind::Block,
             _ => return None,
         };
         let mut pieces = Vec::new();
@@ -248,7 +252,7 @@ impl Record {
         let mut record = slot[..len].to_vec();
         put_u32(&mut record, 0, MAGIC);
         put_u16(&mut record, 4, owner.0);
-        (1..=7).flat_map(|kind| (0..=MOST_PIECES).map(move |pieces| (kind, pieces))).find_map(
+        (1..=8).flat_map(|kind| (0..=MOST_PIECES).map(move |pieces| (kind, pieces))).find_map(
             |(kind, pieces)| {
                 (record[6], record[7]) = (kind, pieces);
                 Self::decode(&record)

@@ -82,6 +82,16 @@ pub struct ChunkClass {
     pub format: u8,
 }
 
+impl ChunkClass {
+    /// The format number of blocks: long values, each at a place of its own.
+    pub const BLOCK: u8 = 6;
+
+    /// Whether its places hold blocks, not nodes.
+    pub const fn is_block(&self) -> bool {
+        self.format == Self::BLOCK
+    }
+}
+
 /// The fixed properties of a tree, set when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeSpec {
@@ -89,12 +99,29 @@ pub struct TreeSpec {
     pub format: u8,
     /// Bytes of a key.
     pub key_len: u16,
-    /// Bytes of a value.
+    /// Bytes of a value. With the bit [`TreeSpec::ANY_LENGTH`] values have any length, and the other bits are
+    /// the bytes of an entry's slot.
     pub value_len: u32,
     /// Bytes of a leaf.
     pub leaf_bytes: u32,
     /// Bytes of an internal node.
     pub internal_bytes: u32,
+}
+
+impl TreeSpec {
+    /// The bit of [`TreeSpec::value_len`] that says that values have any length. An entry's slot then holds a
+    /// short value, or refers to a block that holds a long one.
+    pub const ANY_LENGTH: u32 = 1 << 31;
+
+    /// Whether values have any length.
+    pub const fn has_blocks(&self) -> bool {
+        self.value_len & Self::ANY_LENGTH != 0
+    }
+
+    /// Bytes of a leaf's entry beyond its key.
+    pub const fn slot_len(&self) -> u32 {
+        self.value_len & !Self::ANY_LENGTH
+    }
 }
 
 /// A catalog entry.

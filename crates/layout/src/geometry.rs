@@ -8,6 +8,7 @@
 
 use crate::bytes::{LINE, WORD};
 use crate::superblock::SUPERBLOCK_BYTES;
+use sherman_fabric::control::ChunkClass;
 use sherman_fabric::{ComputeId, GlobalAddress, Space};
 
 /// Offset of the state line: the words that the server's CPU changes while it runs.
@@ -40,6 +41,8 @@ pub const CHUNKS_ALIGN: u64 = 4096;
 pub const NODE_BYTES_MIN: u32 = 256;
 /// The largest node.
 pub const NODE_BYTES_MAX: u32 = 64 << 10;
+/// The most bytes of a block: a place for a long value.
+pub const BLOCK_BYTES_MAX: u32 = 2 << 20;
 /// The most places that a span may have: one work list can read that many.
 pub const SPAN_PLACES_MAX: u32 = 64;
 /// Nodes of at most this size have the most places in a span ([`Geometry::span_places`]).
@@ -315,6 +318,17 @@ impl Geometry {
             && node_bytes <= NODE_BYTES_MAX
             && (node_bytes as u64).is_multiple_of(LINE)
             && node_bytes as u64 <= self.chunk_bytes
+    }
+
+    /// Whether a chunk can be cut into places of this class.
+    pub const fn allows_class(&self, class: ChunkClass) -> bool {
+        if !class.is_block() {
+            return self.allows_node_bytes(class.node_bytes);
+        }
+        class.node_bytes >= NODE_BYTES_MIN
+            && class.node_bytes <= BLOCK_BYTES_MAX
+            && (class.node_bytes as u64).is_multiple_of(LINE)
+            && class.node_bytes as u64 <= self.chunk_bytes
     }
 
     /// Checks that the numbers fit together; if not, returns the violated condition. It must accept any bytes

@@ -39,7 +39,7 @@ fn check_spec(spec: &TreeSpec, geometry: &Geometry) -> Result<(), Refusal> {
     }
     // The node format decides how many entries a node must hold. This check refuses only sizes that no format
     // can store.
-    if u64::from(spec.key_len) + u64::from(spec.value_len) >= u64::from(spec.leaf_bytes) {
+    if u64::from(spec.key_len) + u64::from(spec.slot_len()) >= u64::from(spec.leaf_bytes) {
         return bad("an entry does not fit a leaf");
     }
     if u32::from(spec.key_len) >= spec.internal_bytes {

@@ -32,7 +32,7 @@ impl ChunkTable {
             let bits = get_u64(&bytes, index as usize * CHUNK_ENTRY_BYTES as usize);
             let entry = ChunkEntry::from_bits(bits).ok_or(corrupt("is not a valid chunk entry"))?;
             if let ChunkEntry::Nodes { class } = entry
-                && !geometry.allows_node_bytes(class.node_bytes)
+                && !geometry.allows_class(class)
             {
                 return Err(corrupt("has an impossible node size"));
             }

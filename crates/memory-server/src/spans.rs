@@ -114,9 +114,9 @@ impl SpanTable {
         count: u16,
         spare: u64,
     ) -> Result<Vec<Span>, Refusal> {
-        if !geometry.allows_node_bytes(class.node_bytes) {
+        if !geometry.allows_class(class) {
             return Err(Refusal::BadRequest {
-                what: "node_bytes is not a multiple of 64 from 256 to 65536 that fits",
+                what: "node_bytes is not a multiple of 64 from 256 to 65536 (blocks: 2 MiB) that fits",
             });
         }
         let mut spans = Vec::new();

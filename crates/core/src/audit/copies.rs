@@ -84,7 +84,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             parts.push(Part {
                 offset: geometry.chunks_offset + chunk * geometry.chunk_bytes,
                 bytes: geometry.chunk_bytes,
-                node_bytes: Some(class.node_bytes).filter(|bytes| geometry.allows_node_bytes(*bytes)),
+                node_bytes: geometry.allows_class(class).then_some(class.node_bytes),
             });
         }
         Ok(parts)

@@ -166,6 +166,7 @@ impl<E: Endpoint> Op<'_, E> {
     #[inline]
     async fn try_lock(&self, lane: LaneIndex, nodes: Nodes) -> Result<(bool, Locked), Error> {
         let mut list = self.endpoint().list(lane.server);
+        self.push_ahead(&mut list);
         let cas = self.push_cas(lane, &mut list);
         let (read, also) = nodes.read(&mut list);
         let held = self.hold(lane);
@@ -380,12 +381,25 @@ impl<E: Endpoint> Op<'_, E> {
     /// Executes `list` (to the lane's server) and gives the lane to the next thread in the queue, or releases
     /// it on the memory server. The release shares the list where commands are combined.
     pub(crate) async fn write_back(&self, held: Held, list: WorkList) -> Result<(), FabricError> {
+        self.write_back_reading(held, list, |_| ()).await
+    }
+
+    /// Like `write_back`, and lets `take` look at the completed list.
+    pub(crate) async fn write_back_reading(
+        &self,
+        held: Held,
+        list: WorkList,
+        take: impl FnOnce(&WorkList),
+    ) -> Result<(), FabricError> {
         let lane = held.lane;
         debug_assert_eq!(list.server(), lane.server);
         let plan = self.plan_release(&held);
         seam!(let (held, list) = lock::write_back(self, held, list, plan).await);
         let mut list = list;
         let changes = !list.is_empty();
+        if changes {
+            self.push_links(&mut list);
+        }
         let combined = plan == ReleasePlan::Global && (self.techniques().combine || list.is_empty());
         if combined {
             self.push_release(&held, &mut list);
@@ -396,7 +410,10 @@ impl<E: Endpoint> Op<'_, E> {
             self.endpoint().recycle(list);
             outcome = Err(self.note_unposted());
         } else if !list.is_empty() {
-            outcome = self.execute(list).await.map(|list| self.endpoint().recycle(list));
+            outcome = self.execute(list).await.map(|list| {
+                take(&list);
+                self.endpoint().recycle(list);
+            });
         }
         if plan == ReleasePlan::Global && !combined && outcome.is_ok() {
             outcome = Box::pin(self.release_alone(&held)).await;

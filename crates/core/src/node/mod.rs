@@ -22,8 +22,10 @@
 //! | [`draft`] | [`Draft`]: an image being changed under its lane; splits, merges |
 //! | [`entry`] | one entry written without a draft: what most puts are |
 //! | [`patch`] | [`Patch`]: what to WRITE |
+//! | [`block`] | long values, and the slots that refer to them |
 //! | `mark` | changing the marks of a node of unknown shape |
 
+pub mod block;
 pub mod collect;
 mod counting_sort;
 mod dense;

@@ -314,7 +314,7 @@ impl TreeShape {
     pub fn new(spec: &TreeSpec, tree: u32) -> Result<Self, ShapeError> {
         let format =
             Format::from_number(spec.format).ok_or(ShapeError::UnknownFormat { number: spec.format })?;
-        let (key_len, value_len) = (usize::from(spec.key_len), spec.value_len as usize);
+        let (key_len, value_len) = (usize::from(spec.key_len), spec.slot_len() as usize);
         let leaf = Shape::new(NodeKind::Leaf, format, tree, spec.leaf_bytes as usize, key_len, value_len)?;
         let internal =
             Shape::new(NodeKind::Internal, format, tree, spec.internal_bytes as usize, key_len, CHILD)?;

@@ -335,7 +335,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         seam!(recovery::level_root());
         let words = match record.kind {
             RecordKind::Grow | RecordKind::Replace | RecordKind::Load | RecordKind::Drop => record.root,
-            RecordKind::Image | RecordKind::Split | RecordKind::Merge => return Ok(()),
+            RecordKind::Image | RecordKind::Split | RecordKind::Merge | RecordKind::Block => return Ok(()),
         };
         let Some(at) = self.root_place(record).await? else { return Ok(()) };
         // Its volume may have no backup.

@@ -8,6 +8,7 @@
 //!    (F6);
 //!    with replication, it makes the copies of every volume equal ([`copies`]);
 //! 2. **replays** its redo records ([`mod@replay`]): it finishes or undoes every change that was under way;
+//!    Then it settles the blocks of long values that the member was putting or removing ([`blocks`]);
 //! 3. **sweeps** its lanes ([`sweep`]), so that all other clients go on; and **relieves** it: the members
 //!    that it was recovering itself may be recovered now;
 //! 4. **clears** the spans that it owned ([`spans`]) of nodes that never became part of a tree, and finishes
@@ -46,11 +47,13 @@
 //! | [`keep`] | the keeper and the recoverer: renewing the lease, recovering suspects, leaving |
 //! | [`copies`] | copies of volumes |
 //! | [`mod@replay`] | records |
+//! | [`blocks`] | long values that it was putting or removing |
 //! | [`sweep`] | lanes |
 //! | [`load`] | linking what a loader left pending |
 //! | `older` | waiting for identities of older epochs before a dropped tree is freed |
 //! | [`spans`] | spans |
 
+pub mod blocks;
 pub mod copies;
 pub mod keep;
 pub mod load;
@@ -135,6 +138,8 @@ struct Patient<'w> {
     /// Nodes that must be freed with all that they lead to, because their trees are gone. Each tree comes
     /// with the record that names the node.
     drops: Vec<(Arc<TreeState>, Found)>,
+    /// Blocks that its records name.
+    blocks: Vec<(Arc<TreeState>, Found)>,
     /// Its redo slots that hold no record, by server and offset.
     empty_slots: BTreeSet<(u16, u64)>,
     /// Keeps other threads of this compute server from recovering this member.
@@ -144,8 +149,8 @@ struct Patient<'w> {
 impl<'w> Patient<'w> {
     fn new(verdict: Verdict, alone: Recovering<'w>) -> Self {
         let report = Recovery::nothing(verdict);
-        let (loads, drops, empty_slots) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { report, failed: None, loads, drops, empty_slots, _alone: alone }
+        let (loads, drops, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { report, failed: None, loads, drops, blocks, empty_slots: BTreeSet::new(), _alone: alone }
     }
 }
 
@@ -171,6 +176,9 @@ enum Step {
     Learn,
     /// Finishes or undoes the changes that were under way.
     Replay,
+    /// Links the blocks that they made and that entries refer to, and frees the others. Their lanes still
+    /// keep these entries from changing.
+    Blocks,
     /// Gives their lanes back.
     Sweep,
     /// The members that they were recovering may be recovered. The next step may wait for those.
@@ -184,9 +192,9 @@ enum Step {
 }
 
 /// The steps of a recovery, in order.
-const STEPS: [Step; 10] = {
-    use Step::{Fence, Finish, FreeId, Learn, Level, Relieve, Replay, Retire, Sweep, TellFates};
-    [Fence, Level, TellFates, Learn, Replay, Sweep, Relieve, Finish, Retire, FreeId]
+const STEPS: [Step; 11] = {
+    use Step::{Blocks, Fence, Finish, FreeId, Learn, Level, Relieve, Replay, Retire, Sweep, TellFates};
+    [Fence, Level, TellFates, Learn, Replay, Blocks, Sweep, Relieve, Finish, Retire, FreeId]
 };
 
 fn steps() -> &'static [Step] {
@@ -432,6 +440,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
                 Step::TellFates => self.tell_fates().await?,
                 Step::Learn => self.learn().await?,
                 Step::Replay => self.replay_all().await?,
+                Step::Blocks => self.settle_all_blocks().await?,
                 Step::Sweep => self.sweep().await?,
                 Step::Relieve => self.on_control(|client| calls::Relieve { client }).await?,
                 Step::Finish => self.finish_all().await?,
@@ -698,9 +707,7 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
                     .first_chunk::<8>()
                     .and_then(|word| ChunkEntry::from_bits(u64::from_le_bytes(*word)))
                 {
-                    Some(ChunkEntry::Nodes { class }) if geometry.allows_node_bytes(class.node_bytes) => {
-                        class
-                    }
+                    Some(ChunkEntry::Nodes { class }) if geometry.allows_class(class) => class,
                     _ if self.lost.contains(&server) => return Ok(None),
                     _ => return Err(corrupt()),
                 }

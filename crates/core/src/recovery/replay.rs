@@ -28,6 +28,8 @@ pub(super) enum Rest {
     Link,
     /// The node that the record is about must be freed, with all that it leads to: its tree is gone.
     Free,
+    /// The block that the record is about must be freed, unless the entry of its key refers to it.
+    Block,
 }
 
 /// The state of a tree's root word.
@@ -78,6 +80,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 Rest::Nothing => self.clear(&found).await?,
                 Rest::Link => patient.loads.push((tree, found)),
                 Rest::Free => patient.drops.push((tree, found)),
+                Rest::Block => patient.blocks.push((tree, found)),
             }
         }
         Ok(())
@@ -97,6 +100,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
             RecordKind::Replace => return self.replay_replace(record, tree, listed).await,
             RecordKind::Load => return self.replay_load(record, tree, listed).await,
             RecordKind::Drop => return self.replay_drop(tree, listed).await,
+            RecordKind::Block => return Ok(Rest::Block),
             RecordKind::Image => {}
         }
         Ok(Rest::Nothing)
@@ -144,6 +148,8 @@ impl<E: Endpoint> Recoverer<'_, E> {
         let Some(mut image) = self.read_node(record.made).await? else { return Ok(()) };
         if Header::decode(&image).is_some_and(|header| Self::is_as_made(&header, record)) {
             let marked = mark_linked(&mut image);
+            // When the sibling is linked, other clients reach its entries.
+            self.link_blocks_of(record, &image).await?;
             self.write_marked(record.made, &marked, &image).await?;
         }
         Ok(())

@@ -120,6 +120,10 @@ impl Loading {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Batch>, Error> {
+        if tree.has_blocks() {
+            let what = "a bulk load of a tree whose values have any length: insert the entries";
+            return Err(Error::Unsupported { what });
+        }
         tree.check_key(key)?;
         tree.check_value(value)?;
         if self.count > 0 && key <= self.last.as_slice() {

@@ -15,6 +15,9 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. Returns how many there were, and where the next
     /// leaf begins.
     async fn clear_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.clear_values(tree, key)).await;
+        }
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let mut leaf = self.draft(tree, &locked, header);
         let (gone, high) = (leaf.node().len() as u64, leaf.node().high());
@@ -27,6 +30,21 @@ impl<E: Endpoint> Op<'_, E> {
         self.worker.keep_buffer(leaf.into_image());
         self.repair_missed(tree, missed).await;
         self.tidy(tree, 0, key).await;
+        Ok((gone, high))
+    }
+
+    /// Does the work of `clear_leaf` where entries refer to blocks: removes one entry after the other.
+    async fn clear_values(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
+        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
+        let leaf = self.draft(tree, &locked, header);
+        let (entries, high) = (leaf.node().entries(), leaf.node().high());
+        self.worker.keep_buffer(leaf.into_image());
+        self.release(locked.done(self)).await?;
+        self.repair_missed(tree, missed).await;
+        let (mut gone, mut old) = (0, Vec::new());
+        for (key, _) in entries {
+            gone += u64::from(self.remove_value(tree, &key, &mut old).await?);
+        }
         Ok((gone, high))
     }
 

@@ -27,7 +27,7 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::lock::Locked;
 use crate::node::mark::bytes_to_mark;
-use crate::node::{Header, LINE};
+use crate::node::{Header, LINE, Node};
 use crate::op::Op;
 use crate::redo::{Record, RecordKind, RedoSlot};
 use crate::root::RootWord;
@@ -461,11 +461,20 @@ impl<E: Endpoint> Op<'_, E> {
     /// Frees a node under its lane, if it is unchanged since it was read.
     async fn free_seen(&self, tree: &TreeState, seen: &Seen, level: u8) -> Result<Freeing, Error> {
         let class = tree.shape.at(level).class();
-        let locked = self.lock(seen.address, bytes_to_mark(class), None).await?;
+        let has_blocks = level == 0 && tree.has_blocks();
+        let bytes = if has_blocks { class.node_bytes as usize } else { bytes_to_mark(class) };
+        let locked = self.lock(seen.address, bytes, None).await?;
         let header = Header::decode(locked.image())
             .filter(|header| header.tree == tree.info.id && header.level == level && !header.flags.free);
         match header {
             Some(header) if header.version == seen.version && !header.flags.pending => {
+                if has_blocks {
+                    let slots = Node::open(&tree.shape.leaf, locked.image(), 0).map(|leaf| leaf.entries());
+                    if let Err(error) = self.free_blocks(tree, &slots.unwrap_or_default()).await {
+                        self.release(locked.done(self)).await?;
+                        return Err(error);
+                    }
+                }
                 self.free_image(locked, header, class).await?;
                 Ok(Freeing::Done)
             }

@@ -21,12 +21,26 @@ impl<E: Endpoint> Op<'_, E> {
     pub async fn get(&self, tree: &TreeState, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.check_key(key)?;
         self.await_open().await?;
-        let found = match self.get_cached(tree, key, value).await? {
-            Some(found) => found,
-            None => Box::pin(self.search(tree, key, value)).await?,
+        let found = match tree.has_blocks() {
+            false => self.get_slot(tree, key, value).await?,
+            true => Box::pin(self.get_value(tree, key, value)).await?,
         };
         self.confirm_read().await?;
         Ok(found)
+    }
+
+    /// Looks `key` up. Returns whether it is there; `slot` receives what its entry has beyond the key.
+    #[inline]
+    pub(crate) async fn get_slot(
+        &self,
+        tree: &TreeState,
+        key: &[u8],
+        slot: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        match self.get_cached(tree, key, slot).await? {
+            Some(found) => Ok(found),
+            None => Box::pin(self.search(tree, key, slot)).await,
+        }
     }
 
     /// Reads the leaf that the cache names, with one READ. Returns `None` if the cache names no leaf, or the

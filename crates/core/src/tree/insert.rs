@@ -22,6 +22,9 @@ impl<E: Endpoint> Op<'_, E> {
         value: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<bool, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.put_value(tree, key, value, old)).await;
+        }
         match self.insert_now(tree, key, value, old).await {
             Err(Error::OutOfMemory) => Box::pin(self.insert_when_room(tree, key, value, old)).await,
             done => done,

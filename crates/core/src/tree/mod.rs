@@ -7,6 +7,7 @@
 //! | [`insert`] | insert or update |
 //! | [`remove`] | remove; changes that depend on what is there; leaf splits |
 //! | [`separator`] | telling the parent of a split; growing the root |
+//! | `values` | entries that refer to blocks: values of any length |
 //! | [`range`] | scans in either direction |
 //! | [`bulk`] | bulk load |
 //! | [`image`] | what a bulk load leaves, node by node, without doing it |
@@ -39,6 +40,7 @@ pub mod remove;
 pub(crate) mod seam;
 pub mod separator;
 mod shared;
+pub(crate) mod values;
 pub mod walk;
 pub mod write;
 
@@ -47,6 +49,7 @@ pub use creation::Creation;
 use crate::cache::IndexCache;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::node::block::MIN_SLOT;
 use crate::node::draft::{Draft, NodePlace};
 use crate::node::{Format, TreeShape};
 use crate::op::Op;
@@ -304,6 +307,9 @@ impl<E: Endpoint> Worker<E> {
     /// Whether this compute server can serve a tree of this shape.
     fn check_spec(&self, spec: &TreeSpec) -> Result<(), Error> {
         let shape = TreeShape::new(spec, 0)?;
+        if spec.has_blocks() && shape.leaf.payload_len() < MIN_SLOT {
+            return Err(Error::Unsupported { what: "slots of fewer than 16 bytes for values of any length" });
+        }
         let format: Format = shape.leaf.format();
         let options = self.compute.options();
         if !format.safe_when_reads_tear() && !self.compute.caps().verb_atomic && !options.allow_torn_reads {

@@ -133,7 +133,9 @@ impl<'w, E: Endpoint> Op<'w, E> {
     #[inline]
     fn lines_of(&self, tree: &TreeState, key: &[u8]) -> Option<(GlobalAddress, Range<usize>)> {
         let shape = &tree.shape.leaf;
-        if !(self.endpoint().executes_inline() && shape.is_hashed() && tree.check_key(key).is_ok()) {
+        if !(self.endpoint().executes_inline() && shape.is_hashed() && tree.check_key(key).is_ok())
+            || tree.has_blocks()
+        {
             return None;
         }
         let at = self.locate_known(tree, key, 0)?;
@@ -188,6 +190,7 @@ impl<'w, E: Endpoint> Op<'w, E> {
         let compute = &*self.worker.compute;
         let may = self.endpoint().executes_inline()
             && shape.is_hashed()
+            && !tree.has_blocks()
             && self.combines()
             && compute.caps().crash_unit as usize >= LINE
             && self.may_take_lanes()

@@ -16,6 +16,7 @@ use super::TreeState;
 use super::descend::Sibling;
 use crate::cause::Cause;
 use crate::error::Error;
+use crate::node::block::{self, Slot};
 use crate::node::{Node, Position, Reject, Scratch};
 use crate::op::Op;
 use crate::worker::Worker;
@@ -32,6 +33,8 @@ pub enum Direction {
     Backward,
 }
 
+/// Bytes of long values that a scan reads at once. It reads at least one value.
+const VALUES_AT_ONCE: usize = 4 << 20;
 /// The most leaves a scan reads at once.
 pub const MAX_PREFETCH: usize = 32;
 
@@ -57,6 +60,8 @@ pub struct Scan {
     capacity: usize,
     /// Entries read, in the scan's order.
     entries: Vec<u8>,
+    /// In a tree whose values have any length: the value of each entry read. Delivered in place of slots.
+    values: Option<Vec<Vec<u8>>>,
     scratch: Scratch,
     leaves: Vec<GlobalAddress>,
     /// Where the scan was before it last read.
@@ -107,6 +112,7 @@ impl Scan {
             taken: 0,
             capacity: 0,
             entries: Vec::new(),
+            values: None,
             scratch: Scratch::default(),
             leaves: Vec::new(),
             mark: Mark::default(),
@@ -142,6 +148,7 @@ impl Scan {
         self.next = 0;
         self.taken = 0;
         self.entries.clear();
+        self.values = tree.has_blocks().then(Vec::new);
         Ok(())
     }
 
@@ -186,8 +193,13 @@ impl Scan {
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(self.next..self.next + self.entry_len)?;
+        let number = self.next / self.entry_len;
         self.next += self.entry_len;
-        Some(entry.split_at(self.key_len))
+        let (key, slot) = entry.split_at(self.key_len);
+        match &self.values {
+            None => Some((key, slot)),
+            Some(values) => Some((key, values.get(number)?)),
+        }
     }
 
     /// Returns the key of the entry that `next` will return, if it was read already.
@@ -261,6 +273,15 @@ impl Scan {
         }
         self.keep_to_limit(from);
         Ok(Took::All)
+    }
+
+    /// Keeps the first `count` entries. The others do not count as read.
+    fn cut(&mut self, count: usize) {
+        let dropped = (self.entries.len() / self.entry_len).saturating_sub(count);
+        self.entries.truncate(count * self.entry_len);
+        if let Some(unread) = &mut self.limit {
+            *unread += dropped;
+        }
     }
 
     /// Counts the entries from offset `from` on, which were read just now, and drops those beyond the limit.
@@ -404,8 +425,67 @@ impl<E: Endpoint> Op<'_, E> {
                 let cursor = scan.cursor.clone();
                 self.lost(tree, &cursor, 0).await?;
             }
+            if tree.has_blocks() && !scan.entries.is_empty() {
+                let first = scan.entries[..scan.key_len].to_vec();
+                if let Err(error) = Box::pin(self.read_values(tree, scan)).await {
+                    // Slots are no values: the scan is where it was before it read them.
+                    (scan.cursor, scan.over) = (first, false);
+                    scan.cut(0);
+                    return Err(error);
+                }
+            }
         }
         Ok(true)
+    }
+
+    /// Reads the values of the entries that were read just now. Those that do not fit into memory together
+    /// come later: the scan goes back to the first of them. An entry that was removed meanwhile is dropped.
+    async fn read_values(&self, tree: &TreeState, scan: &mut Scan) -> Result<(), Error> {
+        let (key_len, entry_len) = (scan.key_len, scan.entry_len);
+        let (mut blocks, mut bytes, mut count) = (Vec::new(), 0, 0);
+        let mut values: Vec<Option<Vec<u8>>> = Vec::new();
+        for entry in scan.entries.chunks_exact(entry_len) {
+            let (key, slot) = entry.split_at(key_len);
+            let invariant = super::values::I56;
+            let corrupt = Error::Corrupt { address: GlobalAddress::NULL, invariant };
+            match block::read_slot(slot).ok_or(corrupt)? {
+                Slot::Short(short) => values.push(Some(short.to_vec())),
+                Slot::Long(block) => {
+                    bytes += block.len as usize;
+                    if bytes > VALUES_AT_ONCE && !blocks.is_empty() {
+                        break;
+                    }
+                    blocks.push((count, (key, block)));
+                    values.push(None);
+                }
+            }
+            count += 1;
+        }
+        let named: Vec<_> = blocks.iter().map(|(_, block)| *block).collect();
+        let read = self.read_blocks(tree, &named).await?;
+        let mut gone = Vec::new();
+        for ((number, (key, _)), value) in blocks.iter().zip(read) {
+            let mut again = Vec::new();
+            match value {
+                Some(value) => values[*number] = Some(value),
+                // The entry was changed meanwhile.
+                None if self.get_value(tree, key, &mut again).await? => values[*number] = Some(again),
+                None => gone.push(*number),
+            }
+        }
+        if let Some(key) = scan.entries.get(count * entry_len..count * entry_len + key_len) {
+            scan.cursor = key.to_vec();
+            scan.over = false;
+        }
+        scan.cut(count);
+        for &number in gone.iter().rev() {
+            scan.entries.drain(number * entry_len..(number + 1) * entry_len);
+        }
+        if let Some(unread) = &mut scan.limit {
+            *unread += gone.len();
+        }
+        scan.values = Some(values.into_iter().flatten().collect());
+        Ok(())
     }
 
     /// Finds the addresses of the leaves to read next.

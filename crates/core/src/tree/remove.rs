@@ -28,6 +28,9 @@ pub enum Exchange {
 impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.remove_value(tree, key, old)).await;
+        }
         tree.check_key(key)?;
         let there = self.change_now(tree, key, old, ChangeRule::Remove).await?;
         self.confirm_refusal(ChangeRule::Remove, there, old).await
@@ -42,6 +45,9 @@ impl<E: Endpoint> Op<'_, E> {
         value: &[u8],
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.put_value_if_absent(tree, key, value, found)).await;
+        }
         tree.check_value(value)?;
         self.change(tree, key, found, ChangeRule::PutIfAbsent(value)).await
     }
@@ -56,6 +62,9 @@ impl<E: Endpoint> Op<'_, E> {
         new: Option<&[u8]>,
         found: &mut Vec<u8>,
     ) -> Result<Exchange, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.exchange_value(tree, key, expected, new, found)).await;
+        }
         expected.into_iter().chain(new).try_for_each(|value| tree.check_value(value))?;
         let there = self.change(tree, key, found, ChangeRule::Exchange(expected, new)).await?;
         Ok(match there {

@@ -2,7 +2,8 @@
 
 use super::TreeState;
 use crate::error::Error;
-use crate::node::{Position, get_u64};
+use crate::node::block::{self, Slot};
+use crate::node::{Header, LINE, Position, get_u64};
 use crate::op::Op;
 use sherman_fabric::{Endpoint, GlobalAddress};
 
@@ -115,7 +116,34 @@ impl<E: Endpoint> Op<'_, E> {
                 leftmost = *child;
             }
         }
+        if tree.has_blocks() {
+            self.walk_blocks(tree, &mut walk).await?;
+        }
         Ok(walk)
+    }
+
+    /// Puts the values in place of the slots of the entries, and adds the places of the blocks.
+    async fn walk_blocks(&self, tree: &TreeState, walk: &mut Walk) -> Result<(), Error> {
+        for (key, slot) in &mut walk.entries {
+            let invariant = super::values::I56;
+            let slot_of = Error::Corrupt { address: GlobalAddress::NULL, invariant };
+            let block = match block::read_slot(slot).ok_or(slot_of)? {
+                Slot::Short(value) => {
+                    *slot = value.to_vec();
+                    continue;
+                }
+                Slot::Long(block) => block,
+            };
+            let corrupt = || Error::Corrupt { address: block.address, invariant: super::values::I59 };
+            let line = self.read_bytes(block.address, LINE as u32).await?;
+            if Header::decode(&line).is_none_or(|header| header.flags.pending) {
+                return Err(corrupt());
+            }
+            let value = self.read_blocks(tree, &[(key, block)]).await?.pop().flatten();
+            *slot = value.ok_or_else(corrupt)?;
+            walk.places.push(block.address);
+        }
+        Ok(())
     }
 
     async fn see(&self, tree: &TreeState, address: GlobalAddress, level: u8) -> Result<Seen, Error> {

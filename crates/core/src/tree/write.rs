@@ -122,7 +122,7 @@ impl<E: Endpoint> Op<'_, E> {
 
     /// Takes redo slots on the servers that need one, if `techniques` use redo records. On failure gives the
     /// lane back.
-    async fn slots(
+    pub(super) async fn slots(
         &self,
         servers: [Option<u16>; 2],
         held: Held,
@@ -241,7 +241,11 @@ impl<E: Endpoint> Op<'_, E> {
                     (SplitPart::Sibling, _) => {
                         list.write(Space::Host, sibling.offset(), split.right.image());
                     }
-                    (SplitPart::Node, _) => push_patch(&mut list, node, draft.image(), &split.left),
+                    (SplitPart::Node, _) => {
+                        push_patch(&mut list, node, draft.image(), &split.left);
+                        // When the sibling is linked, other clients reach its entries.
+                        self.push_links(&mut list);
+                    }
                     (SplitPart::Linked, _) => {
                         let linked = split.right.link();
                         push_patch(&mut list, sibling, split.right.image(), &linked);

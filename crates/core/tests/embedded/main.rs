@@ -13,6 +13,7 @@ mod proportion;
 mod refill;
 #[path = "../support/mod.rs"]
 mod support;
+mod values;
 mod waiting;
 mod wrapped;
 
