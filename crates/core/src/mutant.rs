@@ -170,6 +170,16 @@ mutants! {
     RootsNotCompared "roots-not-compared" "recovery does not compare the root words of the copies"
     AcknowledgedClosed "acknowledged-closed" "a change is acknowledged while its volume is closed"
     OlderNotAwaited "older-not-awaited" "recovery frees a dropped tree while older identities can change it"
+    BlockUnchecked "block-unchecked" "a reader takes whatever a place of blocks holds for the value"
+    BlockFreedFirst "block-freed-first" "a replaced block is freed before its entry changes"
+    BlockUnlogged "block-unlogged" "no record names a block that is being replaced"
+    BlockLinkedLate "block-linked-late" "a block is linked only after the lane of its entry is released"
+    BlockElsewhere "block-elsewhere" "a block may lie on another volume than the leaf it is made for"
+    BlockNotFreed "block-not-freed" "a replaced block is not freed"
+    BlockFreedAgain "block-freed-again" "a recoverer frees what the place of a replaced block holds by now"
+    DropFreesOthers "drop-frees-others" "a drop that begins again frees what the places of its blocks hold by now"
+    BlocksAfterSweep "blocks-after-sweep" "a dead client's lanes are given back before its blocks are settled"
+    ReferenceForgotten "reference-forgotten" "a recoverer frees blocks that entries refer to"
 }
 
 impl Mutant {

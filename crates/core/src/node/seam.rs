@@ -1,5 +1,6 @@
 //! Broken rules of the node formats (`crate::seam`).
 
+use super::block::BlockRef;
 use super::dense::{FARTHEST, shown_high};
 use super::hashed::{Identity, WRITTEN};
 use super::stream::stamp_of;
@@ -104,4 +105,10 @@ pub(super) fn shows_open(identity: &Identity<'_>) -> Option<bool> {
 /// Continues with the version of the leaf that gets a new layout.
 pub(super) fn relayout_version() -> Option<()> {
     planted(Mutant::RelayoutKeepsVersion).then_some(())
+}
+
+/// Takes the bytes after the key for the value, whatever block they are of.
+pub(super) fn block_value<'i>(block: &BlockRef, key: &[u8], image: &'i [u8]) -> Option<Option<&'i [u8]>> {
+    let value = image.get(LINE + key.len()..)?.get(..block.len as usize)?;
+    planted(Mutant::BlockUnchecked).then_some(Some(value))
 }

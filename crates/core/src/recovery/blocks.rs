@@ -17,7 +17,7 @@ use super::Recoverer;
 use crate::error::Error;
 use crate::node::block::{self, BlockRef, Slot};
 use crate::node::mark::{mark_free, mark_linked};
-use crate::node::{LINE, Node};
+use crate::node::{Header, LINE, Node};
 use crate::op::Op;
 use crate::redo::Record;
 use crate::tree::TreeState;
@@ -30,6 +30,12 @@ fn refers_to(slot: Option<&[u8]>, address: GlobalAddress, version: u16) -> bool 
     seam!(recovery::refers_to());
     let block = slot.and_then(block::read_slot);
     matches!(block, Some(Slot::Long(block)) if (block.address, block.version) == (address, version))
+}
+
+/// Whether a place still holds the block of a record.
+fn is_same_block(header: &Header, tree: &TreeState, version: u16) -> bool {
+    seam!(recovery::is_same_block(header));
+    (header.tree, header.version) == (tree.info().id, version)
 }
 
 impl<E: Endpoint> Recoverer<'_, E> {
@@ -80,7 +86,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
         address: GlobalAddress,
         mut line: Vec<u8>,
     ) -> Result<(), Error> {
-        let Some(header) = crate::node::Header::decode(&line) else { return Ok(()) };
+        let Some(header) = Header::decode(&line) else { return Ok(()) };
         if !header.flags.pending || header.flags.free || header.owner != dead {
             return Ok(());
         }
@@ -136,14 +142,14 @@ impl<E: Endpoint> Recoverer<'_, E> {
             return Ok(());
         }
         let Some(mut line) = self.read_bytes(address, LINE as u32).await? else { return Ok(()) };
-        let header = crate::node::Header::decode(&line);
-        let same = header.filter(|header| (header.tree, header.version) == (tree.info().id, version));
+        let header = Header::decode(&line);
+        let same = header.filter(|header| is_same_block(header, tree, version));
         // Otherwise the place holds another block by now.
         let Some(header) = same else { return Ok(()) };
         if header.flags.free {
             return self.write_free(address, None).await;
         }
-        if self.is_referred_to(header.tree, address, version).await? {
+        if self.is_referred_to(header.tree, address, header.version).await? && header.version == version {
             return Ok(());
         }
         let marked = mark_free(&mut line, dead);
@@ -167,7 +173,7 @@ impl<E: Endpoint> Recoverer<'_, E> {
                 continue;
             }
             let Some(mut line) = self.read_bytes(address, LINE as u32).await? else { continue };
-            let header = crate::node::Header::decode(&line);
+            let header = Header::decode(&line);
             if header.is_some_and(|it| it.flags.pending && it.owner == record.owner && it.version == version)
             {
                 let marked = mark_linked(&mut line);

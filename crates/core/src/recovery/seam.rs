@@ -14,8 +14,12 @@ use std::ops::ControlFlow;
 
 /// The steps of a recovery in a wrong order, or without one of them.
 pub(super) fn steps() -> Option<&'static [Step]> {
-    use Step::{Fence, Finish, FreeId, Learn, Relieve, Replay, Retire, Sweep, TellFates};
-    const WRONG: [(Mutant, &[Step]); 5] = [
+    use Step::{Blocks, Fence, Finish, FreeId, Learn, Level, Relieve, Replay, Retire, Sweep, TellFates};
+    const WRONG: [(Mutant, &[Step]); 6] = [
+        (
+            Mutant::BlocksAfterSweep,
+            &[Fence, Level, TellFates, Learn, Replay, Sweep, Blocks, Relieve, Finish, Retire, FreeId],
+        ),
         (
             Mutant::ReplayWithoutFencing,
             &[TellFates, Learn, Replay, Fence, Sweep, Relieve, Finish, Retire, FreeId],
@@ -169,4 +173,14 @@ pub(super) fn expect_departure() -> Option<Result<(), Error>> {
 pub(super) fn check_released(answer: &Result<(), FabricError>) -> Option<Result<(), Error>> {
     let unreachable = matches!(answer, Err(FabricError::Disconnected { .. }));
     (unreachable && planted(Mutant::LeavesTerminated)).then_some(Ok(()))
+}
+
+/// Takes every block of a dead member for one that nothing refers to.
+pub(super) fn refers_to() -> Option<bool> {
+    planted(Mutant::ReferenceForgotten).then_some(false)
+}
+
+/// Frees what the place of a replaced block holds by now.
+pub(super) fn is_same_block(header: &Header) -> Option<bool> {
+    (planted(Mutant::BlockFreedAgain) && !header.flags.pending).then_some(true)
 }

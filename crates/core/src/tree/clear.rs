@@ -15,9 +15,6 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes every entry of the leaf that covers `key`. Returns how many there were, and where the next
     /// leaf begins.
     async fn clear_leaf(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
-        if tree.has_blocks() {
-            return Box::pin(self.clear_values(tree, key)).await;
-        }
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let mut leaf = self.draft(tree, &locked, header);
         let (gone, high) = (leaf.node().len() as u64, leaf.node().high());
@@ -30,21 +27,6 @@ impl<E: Endpoint> Op<'_, E> {
         self.worker.keep_buffer(leaf.into_image());
         self.repair_missed(tree, missed).await;
         self.tidy(tree, 0, key).await;
-        Ok((gone, high))
-    }
-
-    /// Does the work of `clear_leaf` where entries refer to blocks: removes one entry after the other.
-    async fn clear_values(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
-        let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
-        let leaf = self.draft(tree, &locked, header);
-        let (entries, high) = (leaf.node().entries(), leaf.node().high());
-        self.worker.keep_buffer(leaf.into_image());
-        self.release(locked.done(self)).await?;
-        self.repair_missed(tree, missed).await;
-        let (mut gone, mut old) = (0, Vec::new());
-        for (key, _) in entries {
-            gone += u64::from(self.remove_value(tree, &key, &mut old).await?);
-        }
         Ok((gone, high))
     }
 
@@ -101,11 +83,30 @@ impl<E: Endpoint> Worker<E> {
         Ok(clearing.gone)
     }
 
+    /// Removes the entries of the leaf that covers `key`, one after the other, because they may refer to
+    /// blocks. Returns how many there were, and where the next leaf begins.
+    async fn clear_values(&self, tree: &TreeState, key: &[u8]) -> Result<(u64, Option<Vec<u8>>), Error> {
+        let op = self.op();
+        let Covering { locked, header, .. } = op.lock_leaf(tree, key).await?;
+        let leaf = op.draft(tree, &locked, header);
+        let (entries, high) = (leaf.node().entries(), leaf.node().high());
+        self.keep_buffer(leaf.into_image());
+        op.release(locked.done(&op)).await?;
+        let mut gone = 0;
+        for (key, _) in entries {
+            gone += u64::from(self.op().delete(tree, &key).await?);
+        }
+        Ok((gone, high))
+    }
+
     /// Continues a clearing until it is complete. After an error, a new call continues with the leaf that
     /// failed.
     pub async fn clear_on(&self, tree: &TreeState, clearing: &mut Clearing) -> Result<(), Error> {
         while let Some(key) = &clearing.next {
-            let (entries, high) = self.op().clear_leaf(tree, key).await?;
+            let (entries, high) = match tree.has_blocks() {
+                false => self.op().clear_leaf(tree, key).await?,
+                true => self.clear_values(tree, key).await?,
+            };
             clearing.gone += entries;
             clearing.next = high;
         }

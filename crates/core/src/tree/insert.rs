@@ -23,12 +23,24 @@ impl<E: Endpoint> Op<'_, E> {
         old: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         if tree.has_blocks() {
-            return Box::pin(self.put_value(tree, key, value, old)).await;
+            return Box::pin(self.put_value(tree, key, value, Some(old))).await;
         }
         match self.insert_now(tree, key, value, old).await {
             Err(Error::OutOfMemory) => Box::pin(self.insert_when_room(tree, key, value, old)).await,
             done => done,
         }
+    }
+
+    /// Puts `value` under `key`. Returns whether the key was there. Does not read the value that it replaces,
+    /// where that would cost anything. Linearizable.
+    pub async fn put(&self, tree: &TreeState, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.put_value(tree, key, value, None)).await;
+        }
+        let mut old = self.worker.buffer();
+        let put = self.insert(tree, key, value, &mut old).await;
+        self.worker.keep_buffer(old);
+        put
     }
 
     /// Waits for memory and tries again.

@@ -29,11 +29,23 @@ impl<E: Endpoint> Op<'_, E> {
     /// Removes `key`. Returns whether it was there; `old` receives its former value. Linearizable.
     pub async fn remove(&self, tree: &TreeState, key: &[u8], old: &mut Vec<u8>) -> Result<bool, Error> {
         if tree.has_blocks() {
-            return Box::pin(self.remove_value(tree, key, old)).await;
+            return Box::pin(self.remove_value(tree, key, Some(old))).await;
         }
         tree.check_key(key)?;
         let there = self.change_now(tree, key, old, ChangeRule::Remove).await?;
         self.confirm_refusal(ChangeRule::Remove, there, old).await
+    }
+
+    /// Removes `key`. Returns whether it was there. Does not read the value that it removes, where that would
+    /// cost anything. Linearizable.
+    pub async fn delete(&self, tree: &TreeState, key: &[u8]) -> Result<bool, Error> {
+        if tree.has_blocks() {
+            return Box::pin(self.remove_value(tree, key, None)).await;
+        }
+        let mut old = self.worker.buffer();
+        let removed = self.remove(tree, key, &mut old).await;
+        self.worker.keep_buffer(old);
+        removed
     }
 
     /// Puts `value` under `key` unless the key is there. Returns whether it was; `found` receives its present

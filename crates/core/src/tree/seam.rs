@@ -7,6 +7,7 @@ use super::get::Seen;
 use super::merge::{MERGE, MergePart, Merged};
 use super::range::{Direction, Scan, Took};
 use super::separator::Separator;
+use super::values::{BlockPart, MadeBlock};
 use super::write::{LoggedPart, SplitPart};
 use crate::cause::Cause;
 use crate::error::Error;
@@ -15,7 +16,7 @@ use crate::lock::{Lanes, Locked};
 use crate::mutant::{Mutant, planted};
 use crate::node::draft::NodePlace;
 use crate::node::window::Unfit;
-use crate::node::{Lookup, Node, Position, SplitOff, Window};
+use crate::node::{Header, Lookup, Node, Position, SplitOff, Window};
 use crate::op::Op;
 use crate::redo::RedoSlot;
 use crate::root::RootWord;
@@ -283,4 +284,49 @@ pub(crate) fn clear() -> Option<()> {
 
 pub(crate) fn after_post(source: &FabricError) -> Option<Error> {
     planted(Mutant::OutcomeClaimed).then(|| source.clone().into())
+}
+
+/// The parts of a list that replaces a reference, in a wrong order or without some of them.
+pub(super) fn block_parts() -> Option<&'static [BlockPart]> {
+    use BlockPart::{Cleared, Entry, Freed, Linked, Record};
+    if planted(Mutant::BlockFreedFirst) {
+        return Some(&[Record, Freed, Entry, Linked, Cleared]);
+    }
+    planted(Mutant::BlockUnlogged).then_some(&[Entry, Linked, Freed])
+}
+
+/// Puts a block on any volume.
+pub(super) fn is_beside() -> Option<bool> {
+    planted(Mutant::BlockElsewhere).then_some(true)
+}
+
+/// Links a block only when the lane of its entry is released.
+pub(super) fn push_links() -> Option<()> {
+    planted(Mutant::BlockLinkedLate).then_some(())
+}
+
+/// Links the block now.
+pub(super) async fn end_made<E: Endpoint>(
+    op: &Op<'_, E>,
+    made: &MadeBlock,
+    done: bool,
+) -> Option<Result<(), Error>> {
+    if !(done && made.armed && planted(Mutant::BlockLinkedLate)) {
+        return None;
+    }
+    let mut list = op.endpoint().list(made.place.address.server());
+    list.write(Space::Host, made.place.address.offset(), &made.line);
+    let linked = op.execute(list).await;
+    op.worker.compute.alloc.linked(made.class, made.place.address);
+    Some(linked.map(drop).map_err(Error::from))
+}
+
+/// Leaves a block that nothing refers to as it is.
+pub(super) fn push_free() -> Option<()> {
+    planted(Mutant::BlockNotFreed).then_some(())
+}
+
+/// Frees whatever the places of a dropped tree's blocks hold.
+pub(super) fn is_that_block(header: &Header) -> Option<bool> {
+    (planted(Mutant::DropFreesOthers) && !header.flags.free).then_some(true)
 }

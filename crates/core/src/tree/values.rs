@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!  put     [WRITE block (pending), CAS lane, READ leaf]
-//!          [record, WRITE line, block linked, READ old block, old block free, hint, record cleared, release]
+//!          [record, WRITE line, block linked, READ old block, old block free, hint, cleared, release]
 //!  remove  [CAS lane, READ leaf] · [record, WRITE line, READ old block, free, hint, cleared, release]
 //!  get     [READ lines] · [READ block]
 //! ```
+//! The free mark is a fenced WRITE, because another would overtake the READ (F3).
+//!
 //! A new block lies on the volume of its leaf. So the lists that change the entry and the marks are one. The
 //! block is whole before the entry refers to it, and linked before the lane is released. Until then nobody
 //! else changes the entry. So if the client dies, its recoverer finds the pending block in the client's own
@@ -13,8 +15,8 @@
 //!
 //! The client that replaces or removes a reference frees the block, and nobody else does. A record names the
 //! block from before the entry changes until the block is free. The old block may lie on another volume,
-//! because splits and merges move entries between volumes. Then, and if it is large, the lane is released
-//! first, and the block is freed by a list of its own.
+//! because splits and merges move entries between volumes. Then, and if it is large and its value is wanted,
+//! the lane is released first, and the block is freed by a list of its own.
 
 use super::TreeState;
 use super::descend::Covering;
@@ -27,12 +29,12 @@ use crate::node::block::{self, BlockRef, Slot};
 use crate::node::draft::{NodePlace, Removed, Upsert};
 use crate::node::{Draft, Header, LINE, Lookup, Patch};
 use crate::op::Op;
-use crate::redo::{Record, RecordKind};
+use crate::redo::{Record, RecordKind, RedoSlot};
 use sherman_fabric::control::ChunkClass;
-use sherman_fabric::{Endpoint, GlobalAddress, Space, VerbId, WorkList};
+use sherman_fabric::{Endpoint, FabricError, GlobalAddress, Space, VerbId, WorkList};
 
-/// A block of at most so many bytes is read and freed by the list that changes the entry. A larger one would
-/// keep the lane held.
+/// A block of at most so many bytes is read by the list that changes the entry. A larger one would keep the
+/// lane held.
 const MOST_UNDER_LANE: usize = 4 << 10;
 /// Bytes of blocks that one list reads.
 const READ_PER_LIST: usize = 1 << 20;
@@ -48,15 +50,15 @@ pub(crate) const I59: &str = "I59: the block that an entry refers to is linked, 
 /// A block that an operation has made, and that no entry refers to yet.
 #[derive(Debug)]
 pub(crate) struct MadeBlock {
-    class: ChunkClass,
-    place: NodePlace,
+    pub(super) class: ChunkClass,
+    pub(super) place: NodePlace,
     reference: BlockRef,
     /// The linked header line.
-    line: [u8; LINE],
+    pub(super) line: [u8; LINE],
     /// The image, until a list that has it is posted.
     ahead: Option<Vec<u8>>,
     /// Whether the next list that changes a node links it.
-    armed: bool,
+    pub(super) armed: bool,
     /// Whether a list that links it was posted.
     posted: bool,
 }
@@ -149,11 +151,12 @@ impl<E: Endpoint> Op<'_, E> {
     /// Adds the WRITE that links the new block, if a change refers to it.
     #[inline]
     pub(crate) fn push_links(&self, list: &mut WorkList) {
+        seam!(tree::push_links());
         if let Some(made) = self.made().borrow_mut().as_deref_mut()
-            && std::mem::take(&mut made.armed)
+            && made.armed
+            && made.place.address.server() == list.server()
         {
-            debug_assert_eq!(made.place.address.server(), list.server());
-            made.posted = true;
+            (made.armed, made.posted) = (false, true);
             list.write(Space::Host, made.place.address.offset(), &made.line);
         }
     }
@@ -231,6 +234,18 @@ impl<E: Endpoint> Op<'_, E> {
         tree: &TreeState,
         blocks: &[(&[u8], BlockRef)],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        for (key, block) in blocks {
+            self.worker.compute.check_pointer(block.address, block.bytes(key.len()))?;
+        }
+        Ok(self.read_checked(tree, blocks).await?)
+    }
+
+    /// Does the work of `read_blocks` for references that name memory of the cluster.
+    async fn read_checked(
+        &self,
+        tree: &TreeState,
+        blocks: &[(&[u8], BlockRef)],
+    ) -> Result<Vec<Option<Vec<u8>>>, FabricError> {
         let key_len = tree.shape.leaf.key_len();
         let (most_verbs, most) =
             (self.endpoint().caps().max_verbs.max(1) as usize, self.endpoint().caps().max_transfer as usize);
@@ -238,7 +253,6 @@ impl<E: Endpoint> Op<'_, E> {
         let mut reads: Vec<Vec<(usize, VerbId)>> = Vec::with_capacity(blocks.len());
         for (_, block) in blocks {
             let bytes = block.bytes(key_len);
-            self.worker.compute.check_pointer(block.address, bytes)?;
             let mut pieces = Vec::with_capacity(1);
             for at in (0..bytes).step_by(most) {
                 let len = most.min(bytes - at);
@@ -279,7 +293,7 @@ impl<E: Endpoint> Op<'_, E> {
         tree: &TreeState,
         key: &[u8],
         value: &[u8],
-        old: &mut Vec<u8>,
+        old: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         match self.change_value(tree, key, Some(value), When::Always, old).await? {
             Attempt::Done(there) | Attempt::Refused(there) => Ok(there),
@@ -292,7 +306,7 @@ impl<E: Endpoint> Op<'_, E> {
         &self,
         tree: &TreeState,
         key: &[u8],
-        old: &mut Vec<u8>,
+        old: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         let there = matches!(
             self.change_value(tree, key, None, When::Always, old).await?,
@@ -317,8 +331,7 @@ impl<E: Endpoint> Op<'_, E> {
             if self.get(tree, key, found).await? {
                 return Ok(true);
             }
-            if let Attempt::Done(_) = self.change_value(tree, key, Some(value), When::IfAbsent, found).await?
-            {
+            if let Attempt::Done(_) = self.change_value(tree, key, Some(value), When::IfAbsent, None).await? {
                 return Ok(false);
             }
             self.retry(Cause::ValueChanged).await?;
@@ -334,7 +347,6 @@ impl<E: Endpoint> Op<'_, E> {
         new: Option<&[u8]>,
         found: &mut Vec<u8>,
     ) -> Result<Exchange, Error> {
-        let mut old = Vec::new();
         loop {
             let mut slot = self.worker.buffer();
             self.await_open().await?;
@@ -348,7 +360,7 @@ impl<E: Endpoint> Op<'_, E> {
                 return Ok(Exchange::Done);
             }
             let when = if there { When::IfSlot(&slot) } else { When::IfAbsent };
-            let changed = self.change_value(tree, key, new, when, &mut old).await?;
+            let changed = self.change_value(tree, key, new, when, None).await?;
             self.worker.keep_buffer(slot);
             if matches!(changed, Attempt::Done(_)) {
                 return Ok(Exchange::Done);
@@ -364,7 +376,7 @@ impl<E: Endpoint> Op<'_, E> {
         key: &[u8],
         new: Option<&[u8]>,
         when: When<'_>,
-        old: &mut Vec<u8>,
+        mut old: Option<&mut Vec<u8>>,
     ) -> Result<Attempt, Error> {
         tree.check_key(key)?;
         let slot_len = tree.slot_len();
@@ -384,6 +396,7 @@ impl<E: Endpoint> Op<'_, E> {
                     made => made?.slot(slot_len, &mut slot),
                 }
             }
+            let old = old.as_deref_mut();
             let attempt = self.try_change(tree, key, new.map(|_| slot.as_slice()), when, old).await;
             self.end_made(tree, matches!(attempt, Ok(Attempt::Done(_)))).await?;
             match attempt {
@@ -428,6 +441,7 @@ impl<E: Endpoint> Op<'_, E> {
     /// Gives the place of the block that the operation has made back, unless an entry refers to it, or may.
     async fn end_made(&self, tree: &TreeState, done: bool) -> Result<(), Error> {
         let Some(made) = self.made().take() else { return Ok(()) };
+        seam!(tree::end_made(self, &made, done).await);
         let MadeBlock { class, place, reference, ahead, posted, .. } = *made;
         if posted {
             if done {
@@ -471,14 +485,13 @@ impl<E: Endpoint> Op<'_, E> {
         key: &[u8],
         new: Option<&[u8]>,
         when: When<'_>,
-        old: &mut Vec<u8>,
+        mut old: Option<&mut Vec<u8>>,
     ) -> Result<Attempt, Error> {
         let Covering { locked, header, missed } = self.lock_leaf(tree, key).await?;
         let leaf_server = locked.address.server();
         let made = self.made().borrow().as_ref().map(|made| made.place.address);
         if made.is_some_and(|block| !is_beside(block, locked.address)) {
             self.release(locked.done(self)).await?;
-            self.repair_missed(tree, missed).await;
             return Ok(Attempt::Elsewhere(leaf_server));
         }
         if let Err(error) = self.write_ahead().await {
@@ -499,8 +512,10 @@ impl<E: Endpoint> Op<'_, E> {
             None => None,
             Some(Some(Slot::Long(block))) if block.class(key.len()).is_some() => Some(block),
             Some(Some(Slot::Short(short))) => {
-                old.clear();
-                old.extend_from_slice(short);
+                if let Some(old) = &mut old {
+                    old.clear();
+                    old.extend_from_slice(short);
+                }
                 None
             }
             Some(_) => {
@@ -512,7 +527,6 @@ impl<E: Endpoint> Op<'_, E> {
         if !when.allows(there.then_some(found.as_slice())) || (!there && new.is_none()) {
             self.worker.keep_buffer(leaf.into_image());
             self.release(locked.done(self)).await?;
-            self.repair_missed(tree, missed).await;
             return Ok(Attempt::Refused(there));
         }
         self.worker.keep_buffer(found);
@@ -533,7 +547,7 @@ impl<E: Endpoint> Op<'_, E> {
         mut leaf: Draft<'_>,
         (key, new): (&[u8], Option<&[u8]>),
         was: Option<BlockRef>,
-        old: &mut Vec<u8>,
+        old: Option<&mut Vec<u8>>,
     ) -> Result<bool, Error> {
         let mut same = self.worker.buffer();
         let (patch, small) = match new {
@@ -567,7 +581,8 @@ impl<E: Endpoint> Op<'_, E> {
         Ok(small)
     }
 
-    /// Writes back a change of an entry that refers to `block` and frees the block. `old` receives its value.
+    /// Writes back a change of an entry that refers to `block` and frees the block. `old`, if it is given,
+    /// receives its value.
     async fn replace_block(
         &self,
         tree: &TreeState,
@@ -575,7 +590,7 @@ impl<E: Endpoint> Op<'_, E> {
         draft: &Draft<'_>,
         patch: &Patch,
         (key, block): (&[u8], BlockRef),
-        old: &mut Vec<u8>,
+        mut old: Option<&mut Vec<u8>>,
     ) -> Result<(), Error> {
         let address = locked.address;
         let bytes = block.bytes(key.len());
@@ -583,18 +598,30 @@ impl<E: Endpoint> Op<'_, E> {
             self.release(locked.done(self)).await?;
             return Err(error);
         }
+        let class = block.class(key.len()).ok_or_else(|| corrupt_slot(address))?;
         let held = locked.done(self);
+        if self.worker.compute.volumes().is_some()
+            && let Some(old) = old.take()
+        {
+            // Whoever learns later that the change happened must know what it replaced (E3).
+            match self.read_blocks(tree, &[(key, block)]).await.map(|mut read| read.pop().flatten()) {
+                Ok(Some(value)) => *old = value,
+                failed => {
+                    self.release(held).await?;
+                    let corrupt = Error::Corrupt { address: block.address, invariant: I59 };
+                    return Err(failed.err().unwrap_or(corrupt));
+                }
+            }
+        }
         let logged = patch.needs_redo(self.worker.compute.caps().crash_unit);
         let servers = [Some(address.server()), logged.then_some(address.server())];
         let (held, [slot, image_slot]) = self.slots(servers, held).await?;
-        let about =
-            Record { pieces: Vec::new(), ..self.about(RecordKind::Block, tree, block.address, draft) };
+        let about = self.about(RecordKind::Block, tree, block.address, draft);
         let record = Record { version: block.version, ..about };
-        let at_once = block.address.server() == address.server() && bytes <= MOST_UNDER_LANE;
-        let class = block.class(key.len()).ok_or_else(|| corrupt_slot(address))?;
-        let mut claim = None;
+        let beside = block.address.server() == address.server();
+        let at_once = beside && (old.is_none() || bytes <= MOST_UNDER_LANE);
+        let (mut claim, mut read) = (None, None);
         let mut list = self.endpoint().list(address.server());
-        let mut read = None;
         for part in block_parts() {
             match (part, &slot) {
                 (BlockPart::Record, Some(slot)) => slot.log(&mut list, &record),
@@ -611,7 +638,8 @@ impl<E: Endpoint> Op<'_, E> {
                 (BlockPart::Linked, _) => self.push_links(&mut list),
                 (BlockPart::Freed, _) if at_once => {
                     claim = Some(self.worker.compute.alloc.claim(class, block.address));
-                    read = Some(list.read(Space::Host, block.address.offset(), bytes as u32));
+                    let at = block.address.offset();
+                    read = old.is_some().then(|| list.read(Space::Host, at, bytes as u32));
                     self.push_free(&mut list, tree, block, class);
                 }
                 (BlockPart::Cleared, Some(slot)) if at_once => slot.clear(&mut list),
@@ -622,36 +650,65 @@ impl<E: Endpoint> Op<'_, E> {
         let take = |list: &WorkList| {
             kept = read.and_then(|read| block.value(tree.info.id, key, list.bytes(read)).map(<[u8]>::to_vec));
         };
-        self.write_back_reading(held, list, take).await.map_err(|error| self.after_post(error))?;
+        let wanted = old.is_some();
+        let written = self.write_back_reading(held, list, take).await;
+        written.map_err(|error| {
+            self.note_replaces();
+            if wanted { self.unknown(error) } else { self.after_post(error) }
+        })?;
         self.settle([image_slot]);
+        if let Some(old) = old {
+            if read.is_none() {
+                let found = self.read_checked(tree, &[(key, block)]).await;
+                kept = found.map_err(|error| self.unknown(error))?.pop().flatten();
+            }
+            *old = kept.ok_or(Error::Corrupt { address: block.address, invariant: I59 })?;
+        }
         if !at_once {
-            let found = self.read_blocks(tree, &[(key, block)]).await;
-            kept = found.map_err(uncertain)?.pop().flatten();
             claim = Some(self.worker.compute.alloc.claim(class, block.address));
-            let mut list = self.endpoint().list(block.address.server());
-            self.push_free(&mut list, tree, block, class);
-            if !list.is_empty() {
-                self.endpoint().recycle(self.execute(list).await.map_err(|error| self.after_post(error))?);
-            }
-            if let Some(slot) = &slot {
-                let mut list = self.endpoint().list(slot.server());
-                slot.clear(&mut list);
-                self.endpoint().recycle(self.execute(list).await.map_err(|error| self.after_post(error))?);
-            }
+            self.free_replaced(tree, block, class, &slot).await.map_err(Error::after_post)?;
         }
         self.settle([slot]);
         if let Some(claim) = claim {
             self.worker.compute.alloc.freed(class, block.address, block.version, claim);
         }
-        *old = kept.ok_or(Error::Corrupt { address: block.address, invariant: I59 })?;
         Ok(())
     }
 
-    /// Adds the free mark of a block, and the hint of its span.
+    /// The error of a change that may have happened, of an operation that has not read the value that it
+    /// replaced: so it cannot answer when the outcome is known.
+    fn unknown(&self, error: FabricError) -> Error {
+        if self.is_unposted() { error.into() } else { Error::after_post(error) }
+    }
+
+    /// Frees a block that no entry refers to any more, then clears its record.
+    async fn free_replaced(
+        &self,
+        tree: &TreeState,
+        block: BlockRef,
+        class: ChunkClass,
+        slot: &Option<RedoSlot>,
+    ) -> Result<(), FabricError> {
+        let mut list = self.endpoint().list(block.address.server());
+        self.push_free(&mut list, tree, block, class);
+        if let Some(slot) = slot {
+            if slot.server() != list.server() && !list.is_empty() {
+                let next = self.endpoint().list(slot.server());
+                self.endpoint().recycle(self.execute(std::mem::replace(&mut list, next)).await?);
+            }
+            slot.clear(&mut list);
+        }
+        if !list.is_empty() {
+            self.endpoint().recycle(self.execute(list).await?);
+        }
+        Ok(())
+    }
+
+    /// Adds the free mark of a block, after the READs of the list, and the hint of its span.
     fn push_free(&self, list: &mut WorkList, tree: &TreeState, block: BlockRef, class: ChunkClass) {
         seam!(tree::push_free());
         let line = block.free_line(tree.info.id, self.endpoint().client());
-        list.write(Space::Host, block.address.offset(), &line);
+        list.write_fenced(Space::Host, block.address.offset(), &line);
         self.push_hint(list, block.address, class);
     }
 
@@ -710,18 +767,10 @@ impl<E: Endpoint> Op<'_, E> {
 
 /// Whether a block's place still holds the block that a dropped tree's entry refers to.
 fn is_that_block(header: &Header, tree: &TreeState, block: BlockRef) -> bool {
-    seam!(tree::is_that_block());
+    seam!(tree::is_that_block(header));
     header.format == ChunkClass::BLOCK
         && !header.flags.free
         && (header.tree, header.version) == (tree.info.id, block.version)
-}
-
-/// The error of an operation whose change happened, but that could not read the old value.
-fn uncertain(error: Error) -> Error {
-    match error {
-        Error::Fabric(source) => Error::after_post(source),
-        error => error,
-    }
 }
 
 fn corrupt_slot(address: GlobalAddress) -> Error {

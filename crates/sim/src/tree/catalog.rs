@@ -90,7 +90,7 @@ impl Script {
         let often = if self.scenario.loading { [0, 0, 0, 1, 1, 1, 1, 4] } else { [0, 1, 2, 3, 4, 5, 5, 5] };
         match often[self.rng.below(8)] {
             0 => self.ask_catalog(worker, name, Asked::Drop).await,
-            1 => self.load(worker, &tree, number).await,
+            1 if !self.scenario.values => self.load(worker, &tree, number).await,
             2 => self.clear(worker, &tree).await,
             3 => self.ask_catalog(worker, name, Asked::Open).await,
             4 => self.ask_catalog(worker, name, Asked::Create).await,
@@ -112,7 +112,7 @@ impl Script {
         self.spawner.say(|| format!("client {} begins: {asked:?} {}", self.client, OTHERS[name]));
         let outcome = match asked {
             Asked::Create => {
-                let spec = self.scenario.shape.spec(self.scenario.format);
+                let spec = self.scenario.spec();
                 worker.tree(OTHERS[name], &spec).await.map(|tree| self.keep_open(name, tree))
             }
             Asked::Open => worker.open_tree(OTHERS[name]).await.map(|tree| self.keep_open(name, tree)),

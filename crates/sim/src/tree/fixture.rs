@@ -95,7 +95,7 @@ impl Fixture {
     /// lanes. The result is an empty tree of several leaves, none of which could be merged.
     pub fn create_unmerged(&mut self, compute: &Compute, name: &str, keys: u64) -> Arc<TreeState> {
         let worker = compute.worker();
-        let spec = self.scenario.shape.spec(self.scenario.format);
+        let spec = self.scenario.spec();
         let tree = self.quiet(worker.tree(name, &spec)).expect("a tree can be created");
         let other = Compute { tree: Arc::clone(&tree), ..compute.clone() };
         self.load(&other, (0..keys).map(|key| (key, 1)));
@@ -220,7 +220,7 @@ pub(super) fn try_join(
         let recovered = sim.block_on(worker.recover_all(|client| well.contains(&client), TIMEOUT));
         recovered.map_err(stuck)?.map_err(|error| format!("a recovery failed: {error}"))?;
     }
-    let spec = scenario.shape.spec(scenario.format);
+    let spec = scenario.spec();
     let tree = sim.block_on(worker.tree(TREE, &spec)).map_err(stuck)?;
     let tree = tree.map_err(|error| format!("a client cannot open the tree: {error}"))?;
     Ok(Compute { fabric, shared, tree })

@@ -23,6 +23,7 @@ pub struct Hunt {
     group: Option<u16>,
     trouble: Option<Trouble>,
     breach: Option<Breach>,
+    values: bool,
     bend: fn(&mut Scenario),
 }
 
@@ -36,6 +37,7 @@ impl Hunt {
             group: None,
             trouble: None,
             breach: None,
+            values: false,
             bend: |_| {},
         }
     }
@@ -48,6 +50,16 @@ impl Hunt {
     /// Returns the same scenarios with clients that die, volumes in two copies, and hosts that are lost.
     pub fn with_replicas(self) -> Self {
         Self { crashes: true, replicas: true, ..self }
+    }
+
+    /// Returns the same scenarios with values of any length.
+    pub fn with_values(self) -> Self {
+        Self { values: true, ..self }
+    }
+
+    /// Whether values have any length.
+    pub fn values(self) -> bool {
+        self.values
     }
 
     /// Returns the same scenarios without trees that come and go.
@@ -131,7 +143,7 @@ impl Hunt {
                 None => drawn(draw, format),
             };
             (self.bend)(&mut scenario);
-            scenario
+            if self.values { scenario.with_values() } else { scenario }
         };
         // The paper's format needs verbs that are atomic as a whole.
         let knobs = move |seed| {

@@ -66,6 +66,12 @@ const SPARES: u16 = 4;
 /// Virtual nanoseconds per event that the drawn leases assume.
 pub(super) const STEP_NANOS_OF_CRASHES: u64 = 100;
 
+/// Bytes of slots in trees whose values have any length.
+const SLOT: usize = 16;
+/// The lengths of such values: in the slot, in blocks of three sizes, and in a block that is not read under
+/// the lane (`core`: more than 4 KiB do not fit a chunk here, so all are).
+const LENGTHS: [usize; 7] = [8, 60, 300, 15, 100, 16, 600];
+
 /// Bytes of an index cache with room for all internal nodes of a schedule.
 const ROOMY_CACHE: usize = 64 << 10;
 /// Bytes of an index cache with room for two or three nodes, so that copies replace each other all the time.
@@ -162,6 +168,8 @@ pub struct Scenario {
     pub cache_bytes: usize,
     /// The compute servers whose lists execute inside `post`. They begin gets and inserts without futures.
     pub inline: Inline,
+    /// Values have any length, and long ones lie in blocks.
+    pub values: bool,
 }
 
 impl Default for Scenario {
@@ -202,6 +210,7 @@ impl Default for Scenario {
             gets_at_once: 1,
             cache_bytes: ROOMY_CACHE,
             inline: Inline::Nobody,
+            values: false,
         }
     }
 }
@@ -378,6 +387,30 @@ impl Scenario {
         self
     }
 
+    /// Gives the tree values of any length, and the world memory for blocks of several sizes.
+    pub fn with_values(self) -> Self {
+        // Bulk loads take no such values.
+        Self { values: true, short: false, loading: false, ..self }
+    }
+
+    /// Returns the spec of its trees.
+    pub fn spec(&self) -> TreeSpec {
+        let spec = self.shape.spec(self.format);
+        if !self.values {
+            return spec;
+        }
+        let (key_len, lined) = (usize::from(spec.key_len), self.format == Format::LineStamped);
+        // Slots hold a reference, or a value of up to 15 bytes. Four entries fit into a leaf.
+        let leaf_bytes = match self.shape {
+            Shape::LongEntries if lined => 576,
+            Shape::LongEntries | Shape::Pairs => 320,
+            Shape::Four | Shape::WideKeys => 448,
+        };
+        let slot = if self.shape == Shape::LongEntries && lined { 60 } else { SLOT };
+        let leaf_bytes = leaf_bytes.max(spec.leaf_bytes).max((4 * (key_len + slot) as u32 + 192) / 64 * 64);
+        TreeSpec { value_len: slot as u32 | TreeSpec::ANY_LENGTH, leaf_bytes, ..spec }
+    }
+
     /// Returns the configuration of its world: small chunks, few lanes (so that unrelated nodes share them),
     /// short redo slots.
     pub fn config(&self, knobs: Knobs) -> SimConfig {
@@ -415,12 +448,13 @@ impl Scenario {
             spares: if self.remade { SPARES * self.servers } else { 0 },
             keeps: self.group && self.trouble == Trouble::Returns,
             uneven: self.group && self.trouble == Trouble::Moves,
-            host_bytes: match (self.short, self.catalog) {
-                (true, _) => 60 << 10,
-                (false, _) if self.replicas > 1 => 320 << 10,
-                (false, true) => 320 << 10,
-                (false, false) => 188 << 10,
-            },
+            host_bytes: (if self.values { 128 << 10 } else { 0 })
+                + match (self.short, self.catalog) {
+                    (true, _) => 60 << 10,
+                    (false, _) if self.replicas > 1 => 320 << 10,
+                    (false, true) => 320 << 10,
+                    (false, false) => 188 << 10,
+                },
             on_chip_bytes: 128,
             format,
             inline: self.inline,
@@ -458,7 +492,10 @@ impl Scenario {
 
     /// Returns value number `id` as bytes. Every byte depends on it, so that a torn value shows.
     pub fn value(&self, id: u64) -> Vec<u8> {
-        let len = self.shape.spec(self.format).value_len as usize;
+        let len = match self.values {
+            true => LENGTHS[(id ^ id >> 1 ^ id >> 16) as usize % LENGTHS.len()],
+            false => self.shape.spec(self.format).value_len as usize,
+        };
         let tail = (8..len).map(|at| (id as u8).wrapping_mul(31).wrapping_add(at as u8));
         id.to_le_bytes().into_iter().chain(tail).take(len).collect()
     }

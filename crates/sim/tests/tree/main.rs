@@ -22,4 +22,5 @@ mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 mod tidying;
+mod values;
 mod wedged;

@@ -275,7 +275,7 @@ impl Checkpoint {
     /// Loads a second tree of that height. If `unposted`, leaves are split whose separators cannot be posted.
     fn load_other(&mut self, height: usize, unposted: bool) {
         let worker = self.loader.worker();
-        let spec = self.fixture.scenario.shape.spec(self.fixture.scenario.format);
+        let spec = self.fixture.scenario.spec();
         let scenario = self.fixture.scenario.clone();
         let filled = async {
             let tree = worker.tree(OTHER, &spec).await?;

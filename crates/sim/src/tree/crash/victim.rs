@@ -32,7 +32,7 @@ pub(super) async fn act(
             VictimStep::Load(keys) => load(&script, &keys, &worker).await,
             VictimStep::Clear => clear(&script, &keys, &worker).await,
             VictimStep::Create => {
-                let spec = script.scenario.shape.spec(script.scenario.format);
+                let spec = script.scenario.spec();
                 excuse(&script, &worker, worker.tree(OTHER, &spec).await.map(drop));
             }
             VictimStep::Drop => excuse(&script, &worker, worker.drop_tree(OTHER).await.map(drop)),
@@ -53,7 +53,7 @@ pub(super) async fn visit_other(script: Script, create: bool, worker: Worker<Vol
     for round in 0..3 {
         let visited = async {
             let tree = match create {
-                true => worker.tree(OTHER, &script.scenario.shape.spec(script.scenario.format)).await?,
+                true => worker.tree(OTHER, &script.scenario.spec()).await?,
                 false => worker.open_tree(OTHER).await?,
             };
             let key = script.scenario.key(u64::from(script.client) + 2 * round);

@@ -66,6 +66,7 @@ impl Hunt {
                 group: None,
                 trouble: None,
                 breach: None,
+                values: false,
                 bend: |scenario| {
                     scenario.operations = 20;
                     scenario.hot = 3;
@@ -226,6 +227,17 @@ impl Hunt {
                 },
                 ..Self::everywhere().with_replicas()
             },
+            // A block must be freed and its place used again while a reader has a reference to it.
+            Mutant::BlockUnchecked => Self { bend: blocks, ..hashed.with_values() },
+            Mutant::BlockFreedFirst | Mutant::BlockNotFreed => hashed.with_values(),
+            Mutant::BlockElsewhere => Self { bend: |scenario| scenario.servers = 2, ..hashed.with_values() },
+            // A client must die while it puts or removes a long value.
+            Mutant::BlockUnlogged | Mutant::ReferenceForgotten => hashed.with_values().with_crashes(),
+            // And others must replace that value meanwhile.
+            Mutant::BlockLinkedLate | Mutant::BlocksAfterSweep | Mutant::BlockFreedAgain => {
+                Self { bend: blocks, ..hashed.with_values().with_crashes() }
+            }
+            Mutant::DropFreesOthers => Self { bend: drops, ..hashed.with_values().with_crashes() },
             _ => lined,
         }
     }
@@ -264,6 +276,15 @@ fn drops(scenario: &mut Scenario) {
     (scenario.shape, scenario.catalog, scenario.loading) = (Shape::Four, true, false);
     (scenario.computes, scenario.threads, scenario.short) = (3, 2, false);
     (scenario.loaded, scenario.operations) = (5, 10);
+}
+
+/// Lets clients replace few long values all the time, in spans of one place.
+fn blocks(scenario: &mut Scenario) {
+    (scenario.gets_at_once, scenario.inline) = (1, Inline::Nobody);
+    (scenario.shape, scenario.operations) = (Shape::Pairs, 12);
+    (scenario.loaded, scenario.hot, scenario.span_places) = (4, 3, 1);
+    (scenario.sparse, scenario.thinned, scenario.unposted) = (false, 0, false);
+    (scenario.first, scenario.then, scenario.opposed) = (Mix::UPDATE, Mix::EVEN, true);
 }
 
 /// Makes leaves split and merge all the time, in spans of one place. Gets take little of that time.
