@@ -13,6 +13,7 @@
 mod copies;
 
 use crate::error::Error;
+use crate::node::block::{self, Slot};
 use crate::node::{Header, LINE, get_u16, get_u64};
 use crate::op::Op;
 use crate::redo::{Record, RecordKind};
@@ -41,6 +42,7 @@ const PLACES_PER_LIST: usize = 64;
 const TABLE_READ: u64 = 32 << 10;
 
 const I33: &str = "I33: a place for a node is in a tree, being made, or free";
+const I58: &str = "I58: a block is free when its entry is replaced or removed";
 const I45: &str = "I45: an unowned span that has a free place has its hint set";
 const I34: &str = "I34: the nodes of a dropped tree are free";
 const I36: &str = "I36: an id is retired only when its fence and its redo area are gone from every server";
@@ -382,6 +384,9 @@ impl<E: Endpoint> Auditor<'_, E> {
             self.open_trees().await?;
         }
         let Some(tree) = self.trees.get(&header.tree).map(Arc::clone) else { return Ok(false) };
+        if header.format == ChunkClass::BLOCK {
+            return self.is_block_accounted_for(address, header, &tree).await;
+        }
         let low = match self.worker.low_fence(&self.op, &tree, address, header.level).await? {
             Some(low) => low,
             // The node is just changing, or is torn. The check of its tree reports that.
@@ -394,6 +399,35 @@ impl<E: Endpoint> Auditor<'_, E> {
             Err(Obstacle::Failed(Error::Timeout { .. } | Error::NoSuchTree { .. })) => Ok(true),
             Err(Obstacle::Failed(error)) => Err(error),
         }
+    }
+
+    /// Whether a block that no check visited has a reason to be there: the entry of its key refers to it by
+    /// now, or a client that died while it replaced it is not recovered yet.
+    async fn is_block_accounted_for(
+        &self,
+        address: GlobalAddress,
+        header: &Header,
+        tree: &TreeState,
+    ) -> Result<bool, Error> {
+        if !self.audit.unrecovered.is_empty() {
+            return Ok(true);
+        }
+        let image = self.op.read_bytes(address, (LINE + tree.shape().leaf.key_len()) as u32).await?;
+        let key = match block::name(&image) {
+            Some((now, key)) if now == *header && key.len() == tree.shape().leaf.key_len() => key,
+            Some((now, _)) => return Ok(now != *header),
+            None => return Ok(false),
+        };
+        let mut slot = Vec::new();
+        let there = match self.worker.op().get_slot(tree, key, &mut slot).await {
+            Err(Error::Timeout { .. } | Error::NoSuchTree { .. }) => return Ok(true),
+            there => there?,
+        };
+        let refers = matches!(
+            block::read_slot(&slot),
+            Some(Slot::Long(block)) if (block.address, block.version) == (address, header.version)
+        );
+        Ok(there && refers)
     }
 
     fn finding(&self, suspect: Suspect) -> Finding {
@@ -436,6 +470,10 @@ impl<E: Endpoint> Auditor<'_, E> {
             Suspect::Unreached { address, header } => {
                 let (server, at) = server_of(address);
                 let (invariant, detail) = match self.trees.get(&header.tree) {
+                    Some(tree) if header.format == ChunkClass::BLOCK => {
+                        let name = &tree.info().name;
+                        (I58, format!("a block of tree {name:?} that no entry refers to"))
+                    }
                     Some(tree) => {
                         let (name, level) = (&tree.info().name, header.level);
                         (

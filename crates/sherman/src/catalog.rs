@@ -1,9 +1,10 @@
 //! Trees by name: opening existing trees, describing and dropping them.
 
 use crate::cluster::Cluster;
-use crate::codec::{Key, Value, tree_types};
+use crate::codec::{Key, TreeValue, tree_types};
 use crate::tree::{RawTree, Tree};
 use sherman_core::node::TreeShape;
+use sherman_core::node::block::longest_short;
 use sherman_core::{Error, Format};
 use sherman_fabric::TreeTypes;
 use sherman_fabric::control::TreeInfo;
@@ -22,8 +23,10 @@ pub struct TreeDescription {
     pub types: Option<TreeTypes>,
     /// Bytes of a key.
     pub key_bytes: usize,
-    /// Bytes of a value.
+    /// Bytes of a value. If values have any length: bytes of the longest value that a leaf itself holds.
     pub value_bytes: usize,
+    /// Whether values have any length.
+    pub any_length: bool,
     /// Bytes of a leaf.
     pub leaf_bytes: usize,
     /// Bytes of an internal node.
@@ -49,7 +52,11 @@ impl TryFrom<TreeInfo> for TreeDescription {
             format: leaf.format(),
             types: info.types,
             key_bytes: leaf.key_len(),
-            value_bytes: leaf.payload_len(),
+            value_bytes: match info.spec.has_blocks() {
+                true => longest_short(leaf.payload_len()),
+                false => leaf.payload_len(),
+            },
+            any_length: info.spec.has_blocks(),
             leaf_bytes: leaf.node_bytes(),
             internal_bytes: internal.node_bytes(),
             entries_per_leaf: leaf.capacity(),
@@ -96,12 +103,20 @@ impl Cluster {
     /// assert!(cluster.open_tree::<u64, u64>("orders").is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open_tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>, Error> {
+    pub fn open_tree<K: Key, V: TreeValue>(&self, name: &str) -> Result<Tree<K, V>, Error> {
         let tree = self.open_raw_tree(name)?;
         let spec = tree.info().spec;
+        // Values of any length fit slots of any size.
+        let any = V::FIXED.is_none() && spec.has_blocks();
+        let value_bytes = if any { 0 } else { spec.value_len };
+        if spec.has_blocks() != V::FIXED.is_none() {
+            let (what, asked, found) = ("values of any length: 1, or not: 0", 0, 1);
+            let (asked, found) = if spec.has_blocks() { (asked, found) } else { (found, asked) };
+            return Err(Error::TreeMismatch { name: name.to_owned(), what, asked, found });
+        }
         for (what, asked, found) in [
             ("key size", K::LEN as u64, u64::from(spec.key_len)),
-            ("value size", V::LEN as u64, u64::from(spec.value_len)),
+            ("value size", V::FIXED.unwrap_or_default() as u64, u64::from(value_bytes)),
         ] {
             if asked != found {
                 return Err(Error::TreeMismatch { name: name.to_owned(), what, asked, found });

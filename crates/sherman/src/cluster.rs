@@ -2,7 +2,7 @@
 
 pub(crate) use crate::any::AnyEndpoint;
 use crate::any::AnyFabric;
-use crate::codec::{Key, Value, tree_types};
+use crate::codec::{Key, TreeValue, tree_types};
 use crate::error::OpenError;
 use crate::event::{Event, Listener};
 use crate::identity::{Identity, Seated};
@@ -352,7 +352,7 @@ impl Cluster {
 
     /// Opens the tree `name`, or creates it empty, with default options for these types.
     ///
-    /// The catalog keeps the names of the types ([`Value::type_name`]) with a new tree, and later calls must
+    /// The catalog keeps the names of the types ([`Value::type_name`](crate::Value::type_name)) with a new tree, and later calls must
     /// name the same types. [`raw_tree`](Self::raw_tree) creates trees without types, which open with any
     /// types of their sizes.
     ///
@@ -370,17 +370,19 @@ impl Cluster {
     /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn tree<K: Key, V: Value>(&self, name: &str) -> Result<Tree<K, V>, Error> {
+    pub fn tree<K: Key, V: TreeValue>(&self, name: &str) -> Result<Tree<K, V>, Error> {
         self.tree_with(name, &TreeOptions::new())
     }
 
     /// As [`tree`](Self::tree), with other options.
-    pub fn tree_with<K: Key, V: Value>(
+    pub fn tree_with<K: Key, V: TreeValue>(
         &self,
         name: &str,
         options: &TreeOptions,
     ) -> Result<Tree<K, V>, Error> {
-        let (spec, types) = (options.clone().sizes(K::LEN, V::LEN).spec()?, tree_types::<K, V>());
+        let options = options.clone().sizes(K::LEN, V::FIXED.unwrap_or_default());
+        let options = if V::FIXED.is_none() { options.values_of_any_length() } else { options };
+        let (spec, types) = (options.spec()?, tree_types::<K, V>());
         Ok(self.adopt(self.find_or_create(name, &spec, types.as_ref())?).typed())
     }
 

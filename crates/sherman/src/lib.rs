@@ -166,7 +166,7 @@ pub use bulk::BulkOptions;
 pub use catalog::TreeDescription;
 pub use client::{Client, RawClient};
 pub use cluster::{Cluster, ClusterOptions, ServerUsage};
-pub use codec::{Arg, Key, PrefixKey, ShortBytes, ShortLayout, Stored, TooLong, Total, Value};
+pub use codec::{Arg, Key, PrefixKey, ShortBytes, ShortLayout, Stored, TooLong, Total, TreeValue, Value};
 pub use error::OpenError;
 pub use event::Event;
 pub use exchange::Exchange;

@@ -73,7 +73,10 @@ impl Ops<'_, SharedSeat> {
         each: Each<'_>,
         goes_on: impl Fn(Result<(), &Error>) -> bool,
     ) -> (Vec<Option<Result<bool, Error>>>, Rows) {
-        let value_bytes = self.tree.shape().leaf.payload_len();
+        // Values of any length are kept one by one until all are known.
+        let any_length = self.tree.has_blocks();
+        let value_bytes = if any_length { 0 } else { self.tree.shape().leaf.payload_len() };
+        let long = RefCell::new(vec![Vec::new(); if any_length { keys.len() } else { 0 }]);
         let results = RefCell::new((vec![None; keys.len()], Rows::zeroed(keys.len(), value_bytes)));
         let order = match each {
             Each::Get => None,
@@ -94,8 +97,12 @@ impl Ops<'_, SharedSeat> {
                     };
                     let goes_on = goes_on(found.as_ref().map(drop));
                     let (results, values) = &mut *results.borrow_mut();
-                    if found == Ok(true) {
-                        values.row_mut(number).copy_from_slice(&buffer);
+                    match found {
+                        Ok(true) if any_length => {
+                            long.borrow_mut()[number] = std::mem::take(&mut buffer);
+                        }
+                        Ok(true) => values.row_mut(number).copy_from_slice(&buffer),
+                        _ => {}
                     }
                     results[number] = Some(found);
                     if !goes_on {
@@ -106,7 +113,8 @@ impl Ops<'_, SharedSeat> {
             },
         )
         .await;
-        results.into_inner()
+        let (results, values) = results.into_inner();
+        (results, if any_length { Rows::joined(&long.into_inner()) } else { values })
     }
 }
 

@@ -10,8 +10,9 @@
 //! Nobody else frees it.
 //!
 //! The key is in the block. The recoverer looks it up, and that may have to wait: for a node that another
-//! client has not linked yet. If that client is dead too, the recovery ends with a time-out and is repeated
-//! later. No client waits for more than that, because the records of this member are replayed already.
+//! client has not linked yet, or has left torn. If that client is dead too, the recovery ends with a time-out
+//! and is repeated later. Meanwhile the members that this one was recovering may be recovered, because the
+//! records of this member are replayed already.
 
 use super::Recoverer;
 use crate::error::Error;
@@ -21,7 +22,7 @@ use crate::node::{Header, LINE, Node};
 use crate::op::Op;
 use crate::redo::Record;
 use crate::tree::TreeState;
-use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Space};
+use sherman_fabric::{ComputeId, Endpoint, GlobalAddress, Peer, Space, calls};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +43,13 @@ impl<E: Endpoint> Recoverer<'_, E> {
     /// See the module.
     pub(super) async fn settle_all_blocks(&mut self) -> Result<(), Error> {
         for client in self.going() {
-            if let Err(error) = self.settle_blocks(client).await {
-                self.fail(client, error)?;
+            let Err(error) = self.settle_blocks(client).await else { continue };
+            if matches!(error, Error::Timeout { .. } | Error::OwnerStalled { .. }) {
+                // It may wait for a member that this one was recovering. That member comes next, and then
+                // this one again. Its records are replayed, so nobody waits for them.
+                self.op.call(Peer::Control, calls::Relieve { client }).await?;
             }
+            self.fail(client, error)?;
         }
         Ok(())
     }

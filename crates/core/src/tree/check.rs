@@ -7,7 +7,9 @@
 
 use super::TreeState;
 use super::probe::{Name, Obstacle, Pointer, Seen, Step, ends_wrong};
+use super::values::{I56, I59};
 use crate::error::Error;
+use crate::node::block::{self, BlockRef, Slot};
 use crate::node::{Node, Scratch};
 use crate::worker::Worker;
 use sherman_fabric::{Endpoint, GlobalAddress};
@@ -29,6 +31,12 @@ pub struct Check {
     pub entries: u64,
     /// Every level, leaves first.
     pub levels: Vec<Level>,
+    /// Blocks: values that do not fit into the leaf.
+    pub blocks: u64,
+    /// Bytes of memory that the blocks take.
+    pub block_bytes: u64,
+    /// Bytes of the values in blocks.
+    pub value_bytes: u64,
     /// Nodes that only their left neighbour leads to: legal, but slow.
     pub missing_separators: u64,
     /// The first hundred broken invariants.
@@ -95,9 +103,9 @@ impl Check {
         self.levels.iter().map(|level| level.nodes).sum()
     }
 
-    /// Bytes of memory that all nodes take.
+    /// Bytes of memory that all nodes and blocks take.
     pub fn bytes(&self) -> u64 {
-        self.levels.iter().map(|level| level.bytes).sum()
+        self.levels.iter().map(|level| level.bytes).sum::<u64>() + self.block_bytes
     }
 
     /// How full the leaves are, from 0 to 1.
@@ -117,6 +125,9 @@ impl Check {
         }
     }
 }
+
+/// Blocks that the check reads at once.
+const BLOCKS_AT_ONCE: usize = 32;
 
 const I4: &str = "I4: the nodes of a level do not exceed the memory";
 const I5: &str = "I5: a node's entries lie inside its fences";
@@ -241,6 +252,7 @@ impl<E: Endpoint> Checker<'_, E> {
             }
             self.node(level, address, &seen).await?;
             (self.note)(address);
+            self.blocks(address, &seen).await?;
             found.nodes += 1;
             found.entries += seen.entries;
             found.capacity += seen.capacity;
@@ -290,6 +302,56 @@ impl<E: Endpoint> Checker<'_, E> {
                 Ok(_) => return Ok(()),
             }
         }
+        Ok(())
+    }
+
+    /// Checks the blocks that the entries of a leaf refer to.
+    async fn blocks(&mut self, address: GlobalAddress, seen: &Seen) -> Result<(), Error> {
+        let (op, key_len) = (self.worker.op(), self.tree.shape.leaf.key_len());
+        let mut blocks: Vec<(&[u8], BlockRef)> = Vec::new();
+        for (key, slot) in &seen.slots {
+            match block::read_slot(slot) {
+                Some(Slot::Short(_)) => continue,
+                Some(Slot::Long(block))
+                    if self.worker.compute.check_pointer(block.address, block.bytes(key_len)).is_ok() =>
+                {
+                    blocks.push((key, block));
+                }
+                _ => self.check.tell(Broken::of_node(address, 0, seen, I56)),
+            }
+        }
+        for some in blocks.chunks(BLOCKS_AT_ONCE) {
+            let read = op.read_blocks(self.tree, some).await?;
+            for (&(key, block), value) in some.iter().zip(read) {
+                self.check.blocks += 1;
+                self.check.block_bytes += block.class(key_len).map_or(0, |class| u64::from(class.node_bytes));
+                self.check.value_bytes += u64::from(block.len);
+                (self.note)(block.address);
+                if value.is_none() {
+                    self.suspect_block(key, block).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports a block that stays damaged while the entry of `key` refers to it.
+    async fn suspect_block(&mut self, key: &[u8], block: BlockRef) -> Result<(), Error> {
+        let op = self.worker.op();
+        for _ in 0..LOOKS {
+            let mut slot = Vec::new();
+            let there = op.get_slot(self.tree, key, &mut slot).await?;
+            if !there || block::read_slot(&slot) != Some(Slot::Long(block)) {
+                return Ok(());
+            }
+            if op.read_blocks(self.tree, &[(key, block)]).await?.iter().all(Option::is_some) {
+                return Ok(());
+            }
+        }
+        let detail = "the block is free, torn, or another one".to_owned();
+        let (from, to) = (Some(key.to_vec()), None);
+        let BlockRef { address, .. } = block;
+        self.check.tell(Broken { address, level: 0, invariant: I59, from, to, detail });
         Ok(())
     }
 

@@ -95,10 +95,12 @@ pub(crate) struct Seen {
     pub ordered: bool,
     /// Whether each key appears once.
     pub single: bool,
+    /// Key and slot of each entry of a leaf whose entries may refer to blocks.
+    pub slots: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Seen {
-    fn of(node: &Node<'_>, cursor: &[u8], scratch: &mut Scratch) -> Option<Self> {
+    fn of(node: &Node<'_>, cursor: &[u8], scratch: &mut Scratch, has_blocks: bool) -> Option<Self> {
         let mut entries = Vec::new();
         if !node.collect(cursor, None, scratch, &mut entries) {
             return None;
@@ -110,6 +112,7 @@ impl Seen {
             high: node.high(),
             sibling: node.header.sibling,
             version: node.header.version,
+            slots: if has_blocks && node.header.level == 0 { node.entries() } else { Vec::new() },
             entries: entries as u64,
             capacity: node.capacity() as u64,
             ordered: body.as_ref().is_none_or(|body| is_ordered(node, body)),
@@ -269,7 +272,7 @@ impl<E: Endpoint> Worker<E> {
             Ok(_) if self.endpoint.now().saturating_sub(posted) > patience => {
                 Look::Not(Trouble::Torn(Vec::new()))
             }
-            Ok(node) => match Seen::of(&node, cursor, &mut Scratch::default()) {
+            Ok(node) => match Seen::of(&node, cursor, &mut Scratch::default(), tree.has_blocks()) {
                 Some(seen) => Look::Whole(Box::new(seen)),
                 None => Look::Not(Trouble::Torn(image.to_vec())),
             },

@@ -666,7 +666,10 @@ impl<E: Endpoint> Op<'_, E> {
         }
         if !at_once {
             claim = Some(self.worker.compute.alloc.claim(class, block.address));
-            self.free_replaced(tree, block, class, &slot).await.map_err(Error::after_post)?;
+            if self.free_replaced(tree, block, class, &slot).await.is_err() {
+                // The change has happened. The record is left: recovery frees the block.
+                return Ok(());
+            }
         }
         self.settle([slot]);
         if let Some(claim) = claim {
@@ -740,15 +743,18 @@ impl<E: Endpoint> Op<'_, E> {
         let mut freed = Vec::new();
         for (at, &(block, class)) in blocks.iter().enumerate() {
             let header = Header::decode(read.image(at));
-            if !header.is_some_and(|header| is_that_block(&header, tree, block)) {
-                continue;
-            }
+            let Some(header) = header.filter(|header| is_that_block(header, tree, block)) else { continue };
             let most = self.endpoint().caps().max_verbs.max(2) as usize;
             let fits = |list: &WorkList| list.server() == block.address.server() && list.len() + 2 <= most;
             let list = lists.iter().rposition(fits).unwrap_or_else(|| {
                 lists.push(self.endpoint().list(block.address.server()));
                 lists.len() - 1
             });
+            if header.flags.free {
+                // The client that marked the block may have died before it set the hint.
+                self.push_hint(&mut lists[list], block.address, class);
+                continue;
+            }
             freed.push((block, class, self.worker.compute.alloc.claim(class, block.address)));
             self.push_free(&mut lists[list], tree, block, class);
         }
@@ -765,11 +771,10 @@ impl<E: Endpoint> Op<'_, E> {
     }
 }
 
-/// Whether a block's place still holds the block that a dropped tree's entry refers to.
+/// Whether a block's place still holds the block that a dropped tree's entry refers to, free or not.
 fn is_that_block(header: &Header, tree: &TreeState, block: BlockRef) -> bool {
     seam!(tree::is_that_block(header));
     header.format == ChunkClass::BLOCK
-        && !header.flags.free
         && (header.tree, header.version) == (tree.info.id, block.version)
 }
 

@@ -114,6 +114,15 @@ impl Rows {
         Self { bytes: vec![0; count * len], ends: (1..=count).map(|nth| nth * len).collect() }
     }
 
+    /// One row for each of `rows`.
+    pub(crate) fn joined(rows: &[Vec<u8>]) -> Self {
+        let ends = rows.iter().scan(0, |end, row| {
+            *end += row.len();
+            Some(*end)
+        });
+        Self { ends: ends.collect(), bytes: rows.concat() }
+    }
+
     /// Number of rows.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()

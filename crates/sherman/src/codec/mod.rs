@@ -38,7 +38,7 @@ pub(crate) use encoded::{OnStack, Packed, Rows, encode_change, owned};
 pub use scalars::Total;
 pub use short_bytes::{ShortBytes, TooLong};
 pub use short_layout::ShortLayout;
-pub use stored::{Arg, PrefixKey, Stored};
+pub use stored::{Arg, PrefixKey, Stored, TreeValue};
 pub(crate) use type_name::tree_types;
 
 /// A value of fixed size.

@@ -74,6 +74,81 @@ impl<T: Value> Arg<T> for &T {
     }
 }
 
+impl Stored for String {
+    /// Bytes that are no UTF-8 become U+FFFD. Only a client of byte strings writes such.
+    fn read(bytes: &[u8]) -> Self {
+        Self::from_utf8_lossy(bytes).into_owned()
+    }
+}
+
+/// The values of a typed tree: a [`Value`] type, whose encoding has one length, or `Vec<u8>` or `String`, of
+/// any length.
+///
+/// Short ones lie in the leaf, beside their key. Longer ones lie in blocks of their own: a get of such a value
+/// takes two round trips.
+///
+/// ```
+/// # let cluster = sherman::Cluster::open("embedded:?memory=256MiB")?;
+/// let pages = cluster.tree::<u64, String>("pages")?.client()?;
+/// pages.insert(7, "short")?;
+/// pages.insert(8, "a longer text, ".repeat(1000))?;
+/// assert_eq!(pages.get(8)?.map(|page| page.len()), Some(15_000));
+/// assert_eq!(pages.insert(7, "")?, Some("short".to_owned()));
+///
+/// let blobs = cluster.tree::<u64, Vec<u8>>("blobs")?.client()?;
+/// blobs.insert(1, vec![7; 1 << 20])?;
+/// assert_eq!(blobs.remove(1)?.map(|blob| blob.len()), Some(1 << 20));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TreeValue: Stored {
+    /// Number of bytes of the encoding. `None` if values have any length.
+    const FIXED: Option<usize>;
+
+    /// The name of the type, as in [`Value::type_name`].
+    fn value_type_name() -> String;
+}
+
+impl<T: Value> TreeValue for T {
+    const FIXED: Option<usize> = Some(T::LEN);
+
+    fn value_type_name() -> String {
+        T::type_name()
+    }
+}
+
+impl TreeValue for Vec<u8> {
+    const FIXED: Option<usize> = None;
+
+    fn value_type_name() -> String {
+        "Vec<u8>".to_owned()
+    }
+}
+
+impl TreeValue for String {
+    const FIXED: Option<usize> = None;
+
+    fn value_type_name() -> String {
+        "String".to_owned()
+    }
+}
+
+/// Implements the argument of a text.
+macro_rules! text_args {
+    ($($text:ty),+) => {$(
+        impl Arg<String> for $text {
+            fn bytes_needed(&self) -> usize {
+                self.len()
+            }
+
+            fn write_to(&self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(self.as_bytes());
+            }
+        }
+    )+};
+}
+
+text_args!(String, &String, &str);
+
 impl<B: AsRef<[u8]>> Arg<Vec<u8>> for B {
     #[inline]
     fn bytes_needed(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The names of types, as the catalog stores them.
 
-use super::Value;
+use super::{TreeValue, Value};
 use sherman_fabric::{TreeTypes, TypeName};
 use twox_hash::XxHash3_64;
 
@@ -8,8 +8,8 @@ use twox_hash::XxHash3_64;
 const KEPT: usize = 22;
 
 /// The types of a tree. `None` if one of them has no name.
-pub(crate) fn tree_types<K: Value, V: Value>() -> Option<TreeTypes> {
-    Some(TreeTypes { key: stored_name(&K::type_name())?, value: stored_name(&V::type_name())? })
+pub(crate) fn tree_types<K: Value, V: TreeValue>() -> Option<TreeTypes> {
+    Some(TreeTypes { key: stored_name(&K::type_name())?, value: stored_name(&V::value_type_name())? })
 }
 
 /// The name as the catalog stores it. A name that is too long keeps its beginning, and ends with a hash of
