@@ -51,6 +51,10 @@ pub struct CreateArgs {
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub value_size: Option<usize>,
 
+    /// Let values have any length, up to 1 MiB and more: as text, or with --value-type hex as any bytes
+    #[arg(long, requires = "create", conflicts_with = "value_size")]
+    pub any_length: bool,
+
     /// Set the size of leaves and internal nodes in bytes, a multiple of 64 from 256 to 64KiB [default: 1KiB]
     #[arg(long, value_name = "BYTES", value_parser = size, requires = "create")]
     pub node_size: Option<usize>,

@@ -59,7 +59,8 @@ impl FromStr for Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     form: Form,
-    bytes: usize,
+    /// `None` if they have any length.
+    bytes: Option<usize>,
 }
 
 impl Column {
@@ -75,8 +76,13 @@ impl Column {
             Form::Text if ShortLayout::of_size(bytes).is_none() => Err(format!(
                 "the {bytes} bytes that the tree stores cannot be text. Use hex, which fits any size"
             )),
-            _ => Ok(Self { form, bytes }),
+            _ => Ok(Self { form, bytes: Some(bytes) }),
         }
+    }
+
+    /// Makes a column of values of any length in `form`, or as text.
+    pub fn of_any_length(form: Option<Form>) -> Self {
+        Self { form: form.unwrap_or(Form::Text), bytes: None }
     }
 
     /// Returns the bytes that `text` represents.
@@ -89,11 +95,11 @@ impl Column {
                 self.integer(text, text.parse().ok().and_then(|number| signed(number, bytes)))
             }
             Form::Text => self.text(text),
-            Form::Hex => match hex(text)? {
-                bytes if bytes.len() == self.bytes => Ok(bytes),
-                other => {
-                    Err(format!("{text:?} has {} bytes, but the tree stores {}", other.len(), self.bytes))
+            Form::Hex => match (hex(text)?, self.bytes) {
+                (other, Some(own)) if other.len() != own => {
+                    Err(format!("{text:?} has {} bytes, but the tree stores {own}", other.len()))
                 }
+                (bytes, _) => Ok(bytes),
             },
         }
     }
@@ -104,7 +110,7 @@ impl Column {
         if self.form == Form::Hex {
             // The prefix is padded with zeros. A key with this prefix is at or above the padded bound. Every
             // other key is on the same side of the prefix and of the padded bound.
-            let missing = (2 * self.bytes).saturating_sub(text.len()) / 2;
+            let missing = (2 * self.bytes.unwrap_or_default()).saturating_sub(text.len()) / 2;
             digits.extend(std::iter::repeat_n("00", missing));
         }
         self.parse(&digits)
@@ -126,17 +132,22 @@ impl Column {
     }
 
     fn text(&self, text: &str) -> Result<Vec<u8>, String> {
-        let layout = ShortLayout::of_size(self.bytes).ok_or("text does not fit this tree")?;
+        let Some(bytes) = self.bytes else { return Ok(text.as_bytes().to_vec()) };
+        let layout = ShortLayout::of_size(bytes).ok_or("text does not fit this tree")?;
         layout.encode(text.as_bytes()).map_err(|error| format!("{text:?}: {error}"))
     }
 
     /// Returns `bytes` as text, or the reason if they are not valid text.
     pub fn show(&self, bytes: &[u8]) -> Result<String, String> {
         match self.form {
+            Form::Unsigned(own) | Form::Signed(own) if own != bytes.len() => {
+                Err(format!("{} has {} bytes. Use hex, which shows any bytes", digits(bytes), bytes.len()))
+            }
             Form::Unsigned(_) => Ok(number(bytes).to_string()),
             Form::Signed(own) => Ok(signed_number(bytes, own).to_string()),
             Form::Text => {
-                let string = ShortLayout::of_size(self.bytes).and_then(|layout| layout.decode(bytes));
+                let layout = self.bytes.map(ShortLayout::of_size);
+                let string = layout.map_or(Some(bytes), |layout| layout?.decode(bytes));
                 let text = string.and_then(|string| std::str::from_utf8(string).ok());
                 text.map(str::to_owned)
                     .ok_or_else(|| format!("{} is not text. Use hex, which shows any bytes", digits(bytes)))
@@ -148,6 +159,9 @@ impl Column {
     /// Returns `bytes` as JSON: integers of up to 64 bits as numbers, everything else as strings.
     pub fn json(&self, bytes: &[u8]) -> Result<Value, String> {
         match self.form {
+            Form::Unsigned(own) | Form::Signed(own) if own != bytes.len() => {
+                self.show(bytes).map(Value::from)
+            }
             Form::Unsigned(1..=8) => Ok(Value::from(number(bytes) as u64)),
             Form::Signed(own @ 1..=8) => Ok(Value::from(signed_number(bytes, own) as i64)),
             _ => self.show(bytes).map(Value::from),
@@ -301,6 +315,23 @@ mod tests {
         assert!("u7".parse::<Form>().expect_err("no such").contains("u128"));
         assert!(column("text", 5).show(b"ab\0\0\x09").expect_err("no text").contains("6162000009"));
         assert!(column("text", 3).show(b"\xff\xff\x02").is_err(), "not UTF-8");
+    }
+
+    #[test]
+    fn values_of_any_length_are_text_or_hex() {
+        let long = "größer, ".repeat(1000);
+        for (form, texts) in [(None, &["", "ada", &long][..]), (Some(Form::Hex), &["", "00ff", "abcdef"])] {
+            let column = Column::of_any_length(form);
+            for text in texts {
+                let bytes = column.parse(text).expect("bytes");
+                assert_eq!(column.show(&bytes).as_deref(), Ok(*text));
+                assert_eq!(column.parse_json(&column.json(&bytes).expect("JSON")), Ok(bytes));
+            }
+        }
+        let numbers = Column::of_any_length(Some(Form::Unsigned(8)));
+        assert_eq!(numbers.parse("7").and_then(|bytes| numbers.show(&bytes)), Ok("7".to_owned()));
+        assert!(numbers.show(b"seven").expect_err("five bytes").contains("Use hex"));
+        assert!(Column::of_any_length(None).show(b"\xff").expect_err("no text").contains("Use hex"));
     }
 
     #[test]

@@ -69,7 +69,10 @@ pub fn open_or_create(cluster: &Cluster, args: &TreeArgs, create: &CreateArgs) -
 fn written(tree: RawTree, args: &TreeArgs) -> Result<Opened, Failure> {
     let spec = tree.info().spec;
     let key = Column::new(args.key_type, usize::from(spec.key_len));
-    let value = Column::new(args.value_type, spec.value_len as usize);
+    let value = match spec.has_blocks() {
+        true => Ok(Column::of_any_length(args.value_type)),
+        false => Column::new(args.value_type, spec.value_len as usize),
+    };
     Ok(Opened {
         tree,
         key: key.map_err(|reason| Failure::option("key-type", reason))?,
@@ -143,11 +146,15 @@ fn column_bytes(option: &str, form: Option<Form>, size: Option<usize>) -> Result
 
 fn options(args: &TreeArgs, create: &CreateArgs) -> Result<TreeOptions, Failure> {
     let keys = column_bytes("key-size", args.key_type, create.key_size)?;
-    let values = column_bytes("value-size", args.value_type, create.value_size)?;
+    let values = match create.any_length {
+        true => 0,
+        false => column_bytes("value-size", args.value_type, create.value_size)?,
+    };
     if !(1..=1024).contains(&keys) {
         return Err(Failure::option("key-size", format!("keys have 1 to 1024 bytes, not {keys}")));
     }
     let options = TreeOptions::new().sizes(keys, values);
+    let options = if create.any_length { options.values_of_any_length() } else { options };
     let options = create.node_size.map_or(options.clone(), |bytes| options.node_bytes(bytes));
     Ok(create.node_format.map_or(options.clone(), |format| options.format(format)))
 }
@@ -157,6 +164,13 @@ fn agree(tree: &TreeDescription, args: &TreeArgs, create: &CreateArgs) -> Result
     let keys = create.key_size.map(|size| column_bytes("key-size", args.key_type, Some(size))).transpose()?;
     let values =
         create.value_size.map(|size| column_bytes("value-size", args.value_type, Some(size))).transpose()?;
+    if create.any_length != tree.any_length && (create.any_length || values.is_some()) {
+        let (option, reason) = match create.any_length {
+            true => ("any-length", "the tree already exists with values of one length"),
+            false => ("value-size", "the tree already exists with values of any length"),
+        };
+        return Err(Failure::option(option, reason));
+    }
     for (option, asked, found) in [
         ("key-size", keys, tree.key_bytes),
         ("value-size", values, tree.value_bytes),

@@ -774,8 +774,7 @@ impl<E: Endpoint> Op<'_, E> {
 /// Whether a block's place still holds the block that a dropped tree's entry refers to, free or not.
 fn is_that_block(header: &Header, tree: &TreeState, block: BlockRef) -> bool {
     seam!(tree::is_that_block(header));
-    header.format == ChunkClass::BLOCK
-        && (header.tree, header.version) == (tree.info.id, block.version)
+    header.format == ChunkClass::BLOCK && (header.tree, header.version) == (tree.info.id, block.version)
 }
 
 fn corrupt_slot(address: GlobalAddress) -> Error {
