@@ -19,3 +19,4 @@ mod replicated;
 mod strays;
 mod suites;
 mod types;
+mod values;
