@@ -128,6 +128,18 @@ mod tests {
     }
 
     #[test]
+    fn values_of_any_length_are_dumped_as_text_or_hex() {
+        let cluster = cluster();
+        let client = cluster.tree::<u64, Vec<u8>>("t").expect("a tree").client().expect("a client");
+        let long = "ab".repeat(50_000);
+        client.insert_many(&[(1, ""), (2, "ada"), (3, long.as_str())]).expect("inserts");
+        let csv = dumped(&cluster, &[], FileFormat::Csv, false).expect("a dump");
+        assert_eq!(csv, format!("1,\"\"\n2,ada\n3,{long}\n").replace("\"\"", ""));
+        let hex = dumped(&cluster, &["--value-type", "hex"], FileFormat::Csv, false).expect("a dump");
+        assert_eq!(hex, format!("1,\n2,616461\n3,{}\n", "6162".repeat(50_000)));
+    }
+
+    #[test]
     fn bytes_that_are_not_text_are_refused() {
         let cluster = cluster();
         let client = cluster.tree::<ShortBytes<7>, u64>("t").expect("a tree").client().expect("a client");

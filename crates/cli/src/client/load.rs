@@ -302,11 +302,34 @@ fn bulk<R: BufRead>(
 mod tests {
     use super::super::testing::{cluster, parsed};
     use super::*;
+    use serde_json::json;
 
     fn loaded(cluster: &Cluster, line: &[&str], text: &str) -> Result<(u64, u64), Failure> {
         let args = parsed(&[&["-", "--tree", "t", "--create"], line].concat());
         load(cluster, &args, text.as_bytes(), None, &|_, _| ())
             .map(|(loaded, _)| (loaded.entries, loaded.replaced))
+    }
+
+    #[test]
+    fn values_of_any_length_are_loaded_and_a_bulk_load_of_them_is_refused() {
+        let cluster = cluster();
+        let long = "größer, \"".repeat(3000);
+        let rows: String = (0..50_u64)
+            .map(|key| {
+                format!("{}\n", json!({ "key": key, "value": if key % 2 == 0 { &long } else { "x" } }))
+            })
+            .collect();
+        let any = ["--any-length", "--format", "ndjson"];
+        assert_eq!(loaded(&cluster, &any, &rows), Ok((50, 0)));
+        assert_eq!(loaded(&cluster, &any, &rows), Ok((50, 50)));
+        let tree = cluster.open_tree::<u64, String>("t").expect("the tree").client().expect("a client");
+        assert_eq!(tree.get(48).expect("a get"), Some(long));
+        assert_eq!((tree.get(49).expect("a get"), tree.len()), (Some("x".to_owned()), Ok(50)));
+        let sized = loaded(&cluster, &["--value-size", "8"], "1,2\n").expect_err("of any length");
+        assert!(sized.to_string().contains("any length"), "{sized}");
+        tree.clear().expect("a clearing");
+        let bulk = loaded(&cluster, &["--any-length", "--bulk"], "1,2\n").expect_err("no bulk load");
+        assert!(bulk.to_string().contains("insert the entries"), "{bulk}");
     }
 
     /// Returns no entries if a failed load left no tree.

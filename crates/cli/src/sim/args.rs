@@ -88,6 +88,10 @@ pub struct World {
     #[arg(long, value_name = "HOSTS", value_parser = group)]
     pub group: Option<u16>,
 
+    /// Give trees values of any length: long ones lie in blocks beside the leaves
+    #[arg(long)]
+    pub values: bool,
+
     #[command(flatten)]
     pub planted: PlantArgs,
 
@@ -107,6 +111,7 @@ impl World {
             None if self.replicas > 1 => hunt.with_replicas(),
             None => hunt,
         };
+        let hunt = if self.values { hunt.with_values() } else { hunt };
         self.format.map_or(hunt, |format| hunt.only(format))
     }
 
@@ -116,7 +121,8 @@ impl World {
         let format = self.format.map_or_else(String::new, |format| format!(" --format {}", format.name()));
         let replicas = if self.replicas > 1 { " --replicas 2" } else { "" };
         let group = self.group.map_or_else(String::new, |hosts| format!(" --group {hosts}"));
-        format!("{crashes}{replicas}{group}{}{format}", self.planted.again())
+        let values = if self.values { " --values" } else { "" };
+        format!("{crashes}{replicas}{group}{values}{}{format}", self.planted.again())
     }
 }
 

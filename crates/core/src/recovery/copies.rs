@@ -143,8 +143,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
     async fn write_primary(&mut self, volume: u16, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         let mut list = self.op.endpoint().list(volume);
         list.set_reach(Reach::Only(Role::Primary));
+        let most = self.op.endpoint().caps().max_transfer as usize;
         for (offset, bytes) in writes {
-            list.write(Space::Host, *offset, bytes);
+            for (piece, at) in bytes.chunks(most).zip((0..).step_by(most)) {
+                list.write(Space::Host, *offset + at, piece);
+            }
         }
         self.execute(list).await
     }
@@ -284,6 +287,11 @@ impl<E: Endpoint> Recoverer<'_, E> {
             let Some(ChunkEntry::Nodes { class }) = ChunkEntry::from_bits(get_u64(entry, 0)) else {
                 continue;
             };
+            // The content of a block does not change, and no lane protects its marks: its entry and its
+            // record tell which it should have.
+            if class.is_block() {
+                continue;
+            }
             for number in 0..geometry.spans_in_chunk(class.node_bytes) {
                 let (offset, bytes) = geometry.span_range(index, class.node_bytes, number);
                 let nodes = (offset..offset + bytes).step_by(class.node_bytes as usize);

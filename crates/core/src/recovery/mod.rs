@@ -597,6 +597,10 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
         if self.lost.contains(&server) {
             return Ok(read);
         }
+        let most = self.op.endpoint().caps().max_transfer;
+        if stretches.iter().any(|&(_, len)| len > most) {
+            return self.read_long(server, space, stretches).await;
+        }
         let caps = self.op.endpoint().caps();
         let (most_verbs, most_bytes) =
             (caps.max_verbs.max(1) as usize, TABLE_READ.min(u64::from(caps.max_transfer)));
@@ -621,6 +625,29 @@ impl<'w, E: Endpoint> Recoverer<'w, E> {
             let Some(lists) = self.unless_lost(server, outcome)? else { return Ok(Vec::new()) };
             read.extend(reads.into_iter().map(|(list, read)| lists[list].bytes(read).to_vec()));
             lists.into_iter().for_each(|list| self.op.endpoint().recycle(list));
+        }
+        Ok(read)
+    }
+
+    /// Does the work of `read_all` for ranges that may be longer than one READ: whole blocks.
+    async fn read_long(
+        &mut self,
+        server: u16,
+        space: Space,
+        stretches: &[(u64, u32)],
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let most = self.op.endpoint().caps().max_transfer;
+        let mut read = Vec::with_capacity(stretches.len());
+        for &(at, len) in stretches {
+            let pieces = (0..len).step_by(most as usize);
+            let pieces: Vec<(u64, u32)> =
+                pieces.map(|from| (at + u64::from(from), most.min(len - from))).collect();
+            let whole = Box::pin(self.read_all(server, space, &pieces)).await?.concat();
+            if whole.len() != len as usize {
+                // The server is lost.
+                return Ok(Vec::new());
+            }
+            read.push(whole);
         }
         Ok(read)
     }

@@ -146,3 +146,61 @@ fn random_values_of_100_to_10_000_bytes_take_at_most_135_percent() {
     println!("{} bytes for {user} bytes of the user: {ratio:.3}", check.bytes());
     assert!(check.is_clean() && check.entries == count && ratio <= 1.35, "{ratio}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn large_values_travel_over_sockets_and_shared_memory() {
+    use crate::network::{Servers, Transport};
+    for transport in [Transport::Tcp, Transport::Shm] {
+        let servers = Servers::start(transport, 2).expect("servers");
+        let cluster = Cluster::open(&servers.url).expect("a cluster");
+        let client = cluster.tree::<u64, Vec<u8>>("blobs").expect("a tree").client().expect("a client");
+        let sizes = [0, 100, 5_000, 200_000, 1_000_000];
+        let value = |key: u64, round: u64| vec![(key + round) as u8; sizes[(key + round) as usize % 5]];
+        for round in 0..3 {
+            for key in 0..15 {
+                let old = (round > 0).then(|| value(key, round - 1));
+                assert!(client.insert(key, value(key, round)).expect("an insert") == old, "{transport:?}");
+            }
+            for entry in client.range(..) {
+                let (key, found) = entry.expect("an entry");
+                assert!(found == value(key, round), "{transport:?}");
+            }
+        }
+        let check = cluster.audit().expect("an audit");
+        assert!(check.is_clean(), "{:?}", check.findings);
+    }
+}
+
+#[test]
+fn no_long_value_is_lost_with_a_host() {
+    let url = "embedded:?servers=3&replicas=2&memory=192MiB&chunk=1MiB&lease=2s";
+    let options = sherman::ClusterOptions::new().timeout(std::time::Duration::from_secs(60));
+    let cluster = Cluster::open_with(url, options).expect("a cluster");
+    let hosts = cluster.local_hosts().expect("hosts in this process");
+    let client = cluster.tree::<u64, Vec<u8>>("blobs").expect("a tree").client().expect("a client");
+    let sizes = [5, 3_000, 40_000, 900_000];
+    let value = |key: u64, round: u64| vec![(key + round) as u8; sizes[(key + round) as usize % 4]];
+    for round in 0..2 {
+        for key in 0..40 {
+            if (round, key) == (1, 20) {
+                hosts.lose(1).expect("a loss");
+            }
+            let old = (round > 0).then(|| value(key, round - 1));
+            match client.insert(key, value(key, round)) {
+                Ok(found) => assert!(found == old, "{key}"),
+                Err(Error::OutcomeUnknown { .. }) => {
+                    let found = client.get(key).expect("a get");
+                    assert!(found == old || found == Some(value(key, round)), "{key}");
+                    client.insert(key, value(key, round)).expect("an insert");
+                }
+                Err(error) => panic!("{key}: {error}"),
+            }
+        }
+    }
+    for key in 0..40 {
+        assert!(client.get(key).expect("a get") == Some(value(key, 1)), "{key}");
+    }
+    let check = cluster.audit().expect("an audit");
+    assert!(check.is_clean(), "{:?}", check.findings);
+}
