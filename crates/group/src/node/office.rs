@@ -38,6 +38,8 @@ pub(super) struct Office {
     pub(super) leads: bool,
     /// When each host gave a sign of life, by number. A host that is missing begins now.
     heard: BTreeMap<u16, u64>,
+    /// The hosts that gave a sign since this leader listens.
+    signs: BTreeSet<u16>,
     /// Hosts that are being declared lost.
     losing: BTreeMap<Ticket, u16>,
     /// The change of the members that is under way, and until when its result counts.
@@ -63,6 +65,7 @@ impl Office {
         Self {
             leads: false,
             heard: former.into_iter().collect(),
+            signs: BTreeSet::new(),
             losing: BTreeMap::new(),
             change: None,
             tick: None,
@@ -85,6 +88,7 @@ impl Office {
     pub(super) fn heard(&mut self, host: u16, _incarnation: u32, now: u64) {
         if let Some(heard) = self.heard.get_mut(&host) {
             *heard = (*heard).max(now);
+            self.signs.insert(host);
         }
     }
 
@@ -101,6 +105,7 @@ impl Office {
     /// Forgets who was silent.
     pub(super) fn listen_anew(&mut self) {
         self.heard.clear();
+        self.signs.clear();
     }
 
     /// Notes that a command of the leader has a result.
@@ -118,9 +123,10 @@ impl Office {
         }
     }
 
-    /// The hosts that were not heard for so long.
+    /// The hosts that were not heard for so long, or not by this leader: they may be dead for longer.
     fn unheard(&self, time: u64, now: u64) -> Vec<u16> {
-        let late = self.heard.iter().filter(|(_, heard)| now.saturating_sub(**heard) > time);
+        let late = |host: &u16, heard: &u64| now.saturating_sub(*heard) > time || !self.signs.contains(host);
+        let late = self.heard.iter().filter(|(host, heard)| late(host, heard));
         late.map(|(host, _)| *host).collect()
     }
 
@@ -128,6 +134,7 @@ impl Office {
     fn silent(&mut self, hosts: impl Iterator<Item = u16>, detect: u64, now: u64) -> Vec<u16> {
         let hosts: BTreeSet<u16> = hosts.collect();
         self.heard.retain(|host, _| hosts.contains(host));
+        self.signs.retain(|host| hosts.contains(host));
         self.progress.retain(|host, _| hosts.contains(host));
         let losing: BTreeSet<u16> = self.losing.values().copied().collect();
         let mut silent = Vec::new();
@@ -525,6 +532,17 @@ mod tests {
         assert_eq!(silent(&mut office, 1_151), [2, 3]);
         office.listen_anew();
         assert!(silent(&mut office, 5_000).is_empty());
+    }
+
+    #[test]
+    fn a_host_that_this_leader_has_not_heard_may_be_dead_for_longer() {
+        let mut office = Office::new(Some((2, 1_000)));
+        assert!(office.silent([1, 2, 3].into_iter(), 100, 1_080).is_empty());
+        office.heard(3, 1, 1_090);
+        assert_eq!(office.silent([1, 2, 3].into_iter(), 100, 1_101), [2]);
+        assert_eq!(office.unheard(50, 1_101), [1, 2], "host 1 gave no sign yet");
+        office.heard(1, 1, 1_102);
+        assert_eq!(office.unheard(50, 1_103), [2]);
     }
 
     #[test]
