@@ -16,7 +16,7 @@ impl Creation {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name of the request that was sent and not answered.
+    /// The name of the request that was sent and not answered, or that created the tree.
     pub(super) fn unanswered(&self) -> Option<RequestId> {
         *self.asked()
     }

@@ -386,6 +386,8 @@ impl<E: Endpoint> Worker<E> {
         let request = calls::CreateTree { name: name.to_owned(), spec: *spec, types: types.copied(), asked };
         let reply = self.op().call(Peer::Control, request).await;
         match &reply {
+            // This identity may end before the tree has a root. Then the next one asks again.
+            Ok(reply) if reply.created => {}
             // An identity that has ended does not learn what became of its request.
             Err(FabricError::Refused(Refusal::Fenced { .. } | Refusal::NotAMember { .. })) => {}
             Ok(_) | Err(FabricError::Refused(_)) => creation.end(),
