@@ -27,7 +27,7 @@ impl World {
         let Some((newest, state)) = newest.and_then(|host| Some((host, host.node.state()?))) else {
             return false;
         };
-        let members = newest.node.status().members;
+        let is_newest = |number: u16| number == newest.own.host;
         let well = |number: u16| number != host && self.is_well(number);
         // Some are in trouble, and count as present until they have been declared lost.
         let present = state.hosts().iter().map(|known| &known.info).filter(|known| known.up);
@@ -35,8 +35,14 @@ impl World {
         // A host that leaves takes its vote with it. One that restarts may be declared lost meanwhile.
         let stays = |number: u16| state.host(number).is_some_and(|known| !known.info.leaving);
         let votes = |number: u16| well(number) && stays(number);
-        let voters = members.voters.iter().filter(|node| votes(super::host_of_node(**node))).count();
-        let majority = 2 * voters > members.voters.len();
+        // A change of the members counts on each host from when the host applies it. If the leader dies in
+        // between, the others elect by the members before.
+        let views =
+            net.hosts.iter().flatten().filter(|other| is_newest(other.own.host) || well(other.own.host));
+        let majority = views.map(|other| other.node.status().members.voters).all(|voters| {
+            let well = voters.iter().filter(|node| votes(super::host_of_node(**node))).count();
+            2 * well > voters.len()
+        });
         let volumes = self.volumes.table.volumes();
         let has_copies =
             volumes.iter().all(|entry| entry.copies().any(|(_, copy)| well(self.volumes.host_of(copy))));
