@@ -21,8 +21,9 @@ use std::time::Duration;
 /// How long a host that has left still takes part in the group, at least: another voter may have died, and
 /// the group needs this host's vote to declare that one lost.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
-/// The same, in signs of life: three times as long as a host may be silent.
+/// The same, in signs of life: three times as long as a host may be silent. But not longer than this.
 const LINGER_SIGNS: u32 = 15;
+const LONGEST_LINGER: Duration = Duration::from_secs(5);
 
 /// How often a process says that it goes on as a host, while the state does not know it.
 const RETURN: Duration = Duration::from_millis(50);
@@ -99,7 +100,8 @@ impl Alive {
                     return self.end.set(Ended::Lost { host: server });
                 }
                 Ok(Err(FabricError::Refused(Refusal::HostLeft { host }))) if host == self.own.host => {
-                    self.end.sleep(LINGER.max(self.every * LINGER_SIGNS));
+                    let linger = (self.every * LINGER_SIGNS).clamp(LINGER, LONGEST_LINGER);
+                    self.end.sleep(linger);
                     return self.end.set(Ended::Left { host });
                 }
                 Ok(Err(FabricError::Refused(Refusal::NotLeader { leader }))) if !leader.is_empty() => {
