@@ -177,7 +177,7 @@ mutants! {
     BlockElsewhere "block-elsewhere" "a block may lie on another volume than the leaf it is made for"
     BlockNotFreed "block-not-freed" "a replaced block is not freed"
     BlockFreedAgain "block-freed-again" "a recoverer frees what the place of a replaced block holds by now"
-    DropFreesOthers "drop-frees-others" "a drop that begins again frees what the places of its blocks hold by now"
+    DropFreesOthers "drop-frees-others" "a drop that begins again frees what its blocks' places hold by now"
     BlocksAfterSweep "blocks-after-sweep" "a dead client's lanes are given back before its blocks are settled"
     ReferenceForgotten "reference-forgotten" "a recoverer frees blocks that entries refer to"
 }

@@ -369,7 +369,8 @@ impl<E: Endpoint> Op<'_, E> {
         }
     }
 
-    /// Puts `new` under `key`, or removes `key`, if `when` allows it. `old` receives the value that was there.
+    /// Puts `new` under `key`, or removes `key`, if `when` allows it. `old` receives the value that was
+    /// there.
     async fn change_value(
         &self,
         tree: &TreeState,
