@@ -27,7 +27,7 @@ impl fmt::Display for ComputeId {
     }
 }
 
-/// Names a request that control must not carry out twice, whoever leads, and however late it arrives. It is
+/// Names a request that control must not carry out twice, even if another host leads by then. It is
 /// unique: an identity numbers its own requests. The next identity of the same process repeats a request
 /// without an answer under the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

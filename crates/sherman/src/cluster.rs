@@ -352,9 +352,9 @@ impl Cluster {
 
     /// Opens the tree `name`, or creates it empty, with default options for these types.
     ///
-    /// The catalog keeps the names of the types ([`Value::type_name`](crate::Value::type_name)) with a new tree, and later calls must
-    /// name the same types. [`raw_tree`](Self::raw_tree) creates trees without types, which open with any
-    /// types of their sizes.
+    /// The catalog keeps the names of the types ([`Value::type_name`](crate::Value::type_name)) with a new
+    /// tree, and later calls must name the same types. [`raw_tree`](Self::raw_tree) creates trees without
+    /// types, which open with any types of their sizes.
     ///
     /// # Errors
     /// [`Error::TreeMismatch`] if it exists with other key or value sizes or options; [`Error::TypeMismatch`]

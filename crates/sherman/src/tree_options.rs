@@ -86,9 +86,10 @@ impl TreeOptions {
         self
     }
 
-    /// As [`values_of_any_length`](Self::values_of_any_length), with the bytes of a value that the leaf itself
-    /// holds, at least 15. Longer values cost a get a second round trip. Larger leaf entries cost scans and
-    /// gets of all keys more bytes. The default fills the lines of the leaf: 15 bytes for keys of 8.
+    /// As [`values_of_any_length`](Self::values_of_any_length), with the bytes of a value that the leaf
+    /// itself holds, at least 15. Longer values cost a get a second round trip. Larger leaf entries cost
+    /// scans and gets of all keys more bytes. The default fills the lines of the leaf: 15 bytes for keys of
+    /// 8.
     pub fn inline_value_bytes(mut self, bytes: usize) -> Self {
         self.any_length = Some(Some(bytes.max(15)));
         self

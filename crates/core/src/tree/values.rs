@@ -327,7 +327,7 @@ impl<E: Endpoint> Op<'_, E> {
         found: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         loop {
-            // Whoever only looks makes no block.
+            // An operation that changes nothing makes no block.
             if self.get(tree, key, found).await? {
                 return Ok(true);
             }
@@ -604,7 +604,7 @@ impl<E: Endpoint> Op<'_, E> {
         if self.worker.compute.volumes().is_some()
             && let Some(old) = old.take()
         {
-            // Whoever learns later that the change happened must know what it replaced (E3).
+            // A client that learns later that the change happened must know what it replaced (E3).
             match self.read_blocks(tree, &[(key, block)]).await.map(|mut read| read.pop().flatten()) {
                 Ok(Some(value)) => *old = value,
                 failed => {

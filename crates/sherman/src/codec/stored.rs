@@ -84,8 +84,8 @@ impl Stored for String {
 /// The values of a typed tree: a [`Value`] type, whose encoding has one length, or `Vec<u8>` or `String`, of
 /// any length.
 ///
-/// Short ones lie in the leaf, beside their key. Longer ones lie in blocks of their own: a get of such a value
-/// takes two round trips.
+/// Short ones lie in the leaf, beside their key. Longer ones lie in blocks of their own: a get of such a
+/// value takes two round trips.
 ///
 /// ```
 /// # let cluster = sherman::Cluster::open("embedded:?memory=256MiB")?;

@@ -11,8 +11,8 @@ pub enum Trouble {
     /// Hosts are lost one after the other, and new ones take their place.
     #[default]
     Losses,
-    /// Copies move, because a host leaves or because they are spread evenly, and hosts are lost meanwhile. One
-    /// host was lost before the schedule, so that primaries are not spread evenly.
+    /// Copies move, because a host leaves or because they are spread evenly, and hosts are lost meanwhile.
+    /// One host was lost before the schedule, so that primaries are not spread evenly.
     Moves,
     /// Hosts keep their memory. Their processes end and start again, some of them together, and others are
     /// lost meanwhile.

@@ -47,8 +47,8 @@ fn a_control_group_that_loses_hosts_loses_nothing_else() {
     assert!(with.catalog > count / 16, "{with:?}");
 }
 
-/// The schedules of one kind of trouble, by hand: `SHERMAN_TROUBLE=moves SHERMAN_SCHEDULES=20000`, and perhaps
-/// `SHERMAN_SEED`. With `SHERMAN_SCHEDULES=1` it prints every event.
+/// The schedules of one kind of trouble, by hand: `SHERMAN_TROUBLE=moves SHERMAN_SCHEDULES=20000`, and
+/// perhaps `SHERMAN_SEED`. With `SHERMAN_SCHEDULES=1` it prints every event.
 #[test]
 #[ignore = "it is for searches by hand"]
 fn one_kind_of_trouble() {
