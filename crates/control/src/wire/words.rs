@@ -28,7 +28,7 @@ const KNOWN: &[&str] = &[
     "this copy is not being made",
     "another connection fills this copy",
     "the client to recover is not fenced on this server",
-    "node_bytes is not a multiple of 64 from 256 to 65536 that fits",
+    "node_bytes is not a multiple of 64 from 256 to 65536 (blocks: 2 MiB) that fits",
     "no span begins at this offset",
     "the client does not own this span",
     "this server keeps no statistics",
